@@ -14,10 +14,11 @@ from fabbench.model.errors import Exit, Fault, gravest
 from fabbench.model.hostlist import compress_hostlist, expand_hostlist
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
+from fabbench.model.mappings import Reasons
 from fabbench.model.messages import counted
 from fabbench.model.units import format_change, format_duration, format_size, scale
 from fabbench.report.sweep_report import CORDON, cordon_command
-from fabbench.report.table import Table, write_result
+from fabbench.report.table import PlainData, Table, write_result
 from fabbench.report.templates import rendered
 
 FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
@@ -83,11 +84,11 @@ class RungResult:
     what: str
     state: State
     why: str = ""  # A sentence, unless it passed
-    bad: Mapping[str, str] = field(default_factory=dict)  # Node, NIC, link or group → why it is bad
+    bad: Reasons = field(default_factory=dict)  # Node, NIC, link or group → why it is bad
     # Of these, the nodes that later rungs leave out → why
-    nodes: Mapping[str, str] = field(default_factory=dict)
+    nodes: Reasons = field(default_factory=dict)
     # Nodes that later rungs leave out although nothing says that they are bad → why
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Reasons = field(default_factory=dict)
     fault_class: Fault | None = None  # What has to be mended, unless it passed; None: not known
     figures: tuple[RungFigure, ...] = ()
     limits: tuple[str, ...] = ()  # What the figures were judged by, besides those of other nodes
@@ -116,7 +117,7 @@ def _new_id() -> str:
     return f"{moment}-{token_hex(3)}"
 
 
-def _first_reasons(rungs: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+def _first_reasons(rungs: Iterable[Reasons]) -> Reasons:
     """Return what rungs name → why, each with its first reason."""
     reasons: dict[str, str] = {}
     for named in rungs:
@@ -148,17 +149,17 @@ class Certificate:
         return {each.name: each for each in self.rungs}
 
     @property
-    def bad(self) -> Mapping[str, str]:
+    def bad(self) -> Reasons:
         """What is bad → why, each with the first reason."""
         return _first_reasons(each.bad for each in self.rungs)
 
     @property
-    def bad_nodes(self) -> Mapping[str, str]:
+    def bad_nodes(self) -> Reasons:
         """Nodes that are bad, or have a bad NIC → why."""
         return _first_reasons(each.nodes for each in self.rungs)
 
     @property
-    def left_out(self) -> Mapping[str, str]:
+    def left_out(self) -> Reasons:
         """Nodes that rungs leave out, bad or not → why."""
         others = _first_reasons(each.left_out for each in self.rungs)
         return {**others, **self.bad_nodes}
@@ -169,7 +170,7 @@ class Certificate:
         return gravest(each.fault_class for each in self.rungs if each.state is self.state)
 
     @property
-    def untested(self) -> Mapping[str, str]:
+    def untested(self) -> Reasons:
         """Rung that says nothing for certain → why."""
         open_ends = {each.name: each.why for each in self._incomplete_rungs()}
         if self.ended is None:  # it was interrupted, or goes on
@@ -182,13 +183,13 @@ class Certificate:
         return open_ends
 
     @property
-    def verdicts(self) -> Mapping[str, Mapping[str, Any]]:
+    def verdicts(self) -> Mapping[str, PlainData]:
         """Each node → its `answer` (bad, not settled, passed, not tested), `why`, and `nics`."""
         devices = {each.name: each.devices for each in self.nodes}
         names = {**devices, **self.left_out}
         return {name: self._verdict_on(name, devices.get(name, ())) for name in names}
 
-    def _verdict_on(self, node: str, devices: Iterable[str]) -> Mapping[str, Any]:
+    def _verdict_on(self, node: str, devices: Iterable[str]) -> PlainData:
         # Why it was left out; a failure of all nodes together settles none of them
         why = self.left_out.get(node) or self.bad.get("all nodes", "")
         measured = any(each.figures for each in self.rungs)
@@ -295,10 +296,11 @@ def _certificate_tables(certificate: Certificate) -> Iterator[Table]:
         header=("nodes", "answer", "NICs", "why"),
         rows=list(_nodes_alike(certificate)),
     )
-    cordons: list[tuple[str, str]] = []
-    for program in CORDON:
-        for node, why in certificate.bad_nodes.items():
-            cordons.append((node, cordon_command(program, node, why)))
+    cordons = [
+        (node, cordon_command(program, node, why))
+        for program in CORDON
+        for node, why in certificate.bad_nodes.items()
+    ]
     for title, header, pairs in (
         ("Bad", "why", certificate.bad.items()),
         ("Not tested, or not certain", "why", certificate.untested.items()),
@@ -332,11 +334,11 @@ def _rung_row(rung: RungResult) -> tuple[str, ...]:
     return (rung.name, state, rung.fabric, result, limits, took)
 
 
-def certificate_document(certificate: Certificate) -> dict[str, Any]:
+def certificate_document(certificate: Certificate) -> PlainData:
     """Return a certificate as plain data; documented in docs/accept.md."""
     import msgspec
 
-    plain: dict[str, Any] = msgspec.to_builtins(certificate)
+    plain: PlainData = msgspec.to_builtins(certificate)
     names = ("headline", "verdict", "fault_class", "bad", "untested", "verdicts")
     answer = {name: getattr(certificate, name) for name in names}
     return {"format": plain.pop("format"), **answer, **plain}
@@ -401,8 +403,8 @@ def _comparable_values(certificate: Certificate) -> dict[tuple[str, str], str | 
             **node.versions,
             **node.serials,
         }
-    values: dict[tuple[str, str], str | RungFigure] = {}
-    for name, stated in by_name.items():
-        for what, value in stated.items():
-            values[name, what] = value or "-"
-    return values
+    return {
+        (name, what): value or "-"
+        for name, stated in by_name.items()
+        for what, value in stated.items()
+    }

@@ -86,12 +86,16 @@ def _table_of_hosts(names: Iterable[str], checks: Iterable[Check]) -> Table:
     by_name: dict[str, _HostsOf] = {name: {} for name in names}
     for check in checks:
         by_name[check.name].setdefault(check.status, []).append(check.host)
-    rows: list[tuple[str, str, str, str]] = []
-    for name, by_status in by_name.items():
-        for status, hosts in by_status.items():
-            which = "" if status is Status.PASS else listed(hosts, _MAX_NAMED)
-            rows.append((name, status, str(len(hosts)), which))
+    rows = [
+        (name, status, str(len(hosts)), _which_hosts(status, hosts))
+        for name, by_status in by_name.items()
+        for status, hosts in by_status.items()
+    ]
     return Table(header=("Check", "Status", "Hosts", "Which"), rows=rows, align="llrl")
+
+
+def _which_hosts(status: Status, hosts: Sequence[str]) -> str:
+    return "" if status is Status.PASS else listed(hosts, _MAX_NAMED)
 
 
 _Seen: TypeAlias = dict[str, list[str]]

@@ -14,8 +14,8 @@ from fabbench.analysis.aggregate import FIELDS
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.headline import headlines
-from fabbench.model.errors import worst
-from fabbench.model.log import Outcome
+from fabbench.model.errors import Exit, worst
+from fabbench.model.log import Metric, Outcome
 from fabbench.model.messages import counted, one_line
 from fabbench.report.comparison_tables import (
     GATES,
@@ -23,7 +23,7 @@ from fabbench.report.comparison_tables import (
     gates_table,
     tables_of_comparison,
 )
-from fabbench.report.table import Table, cell, escaped, to_markdown
+from fabbench.report.table import PlainData, Table, cell, escaped, to_markdown
 from fabbench.report.templates import rendered
 
 # ---------------------------------------------------------------- JUnit
@@ -207,28 +207,14 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
     `verdict` there are no gates.
     """
     rows = comparison_rows(comparison)
-    metrics: list[_Family] = []
-    for metric in comparison.metrics:
-        of_metric = (row for row in rows if row["metric"] == metric.name)
-        samples = [_Sample(_sample_labels(row), row) for row in of_metric]
-        unit = _UNITS.get(metric.unit, "")
-        metrics.append(_Family(metric.name, unit, samples))
-    ratios: list[_Sample] = []
-    for row in rows:
-        labels = {**_sample_labels(row), "metric": row["metric"], "baseline": comparison.base.label}
-        ratios.append(_Sample(labels, row))
-    status = comparison.status
-    gates: list[_Sample] = []
-    if verdict:
-        status = worst(status, verdict.status)
-        gates += map(_gate_sample, verdict.results)
+    base = comparison.base.label
     text = rendered(
         "openmetrics.txt",
-        metrics=metrics,
-        ratios=ratios,
+        metrics=[_family(metric, rows) for metric in comparison.metrics],
+        ratios=[_ratio_sample(row, base) for row in rows],
         configurations=comparison.columns,
-        gates=gates,
-        status=status,
+        gates=list(map(_gate_sample, verdict.results)) if verdict else [],
+        status=worst(comparison.status, verdict.status if verdict else Exit.FINE),
         number=_sample_value,
         escaped=_label_value,
     )
@@ -238,8 +224,8 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
 class _Sample(NamedTuple):
     """A sample of one or more families: its labels, and family → value."""
 
-    labels: Mapping[str, object]
-    values: Mapping[str, object]
+    labels: PlainData
+    values: PlainData
 
 
 class _Family(NamedTuple):
@@ -248,6 +234,17 @@ class _Family(NamedTuple):
     name: str
     unit: str
     samples: Sequence[_Sample]
+
+
+def _family(metric: Metric, rows: Iterable[PlainData]) -> _Family:
+    """Return the samples of a metric, of all rows."""
+    of_metric = (row for row in rows if row["metric"] == metric.name)
+    samples = [_Sample(_sample_labels(row), row) for row in of_metric]
+    return _Family(metric.name, _UNITS.get(metric.unit, ""), samples)
+
+
+def _ratio_sample(row: PlainData, base: str) -> _Sample:
+    return _Sample({**_sample_labels(row), "metric": row["metric"], "baseline": base}, row)
 
 
 def _gate_sample(result: GateResult) -> _Sample:
@@ -267,7 +264,7 @@ def _label_value(value: object) -> str:
     return re.sub(r'(["\\])', r"\\\1", text)
 
 
-def _sample_labels(record: Mapping[str, object]) -> dict[str, object]:
+def _sample_labels(record: PlainData) -> PlainData:
     labels = {"configuration": record["column"], "size": record["size"]}
     for name in (*FIELDS, "placement", "transport"):
         if record[name] not in {None, ""}:

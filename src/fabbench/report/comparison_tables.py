@@ -30,7 +30,7 @@ from fabbench.model.log import Outcome
 from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
-from fabbench.report.table import Table, TableColumn, picked, table_of
+from fabbench.report.table import PlainData, Table, TableColumn, picked, table_of
 
 if TYPE_CHECKING:
     from fabbench.analysis.gate_results import GateResult, GateState, Verdict
@@ -407,9 +407,7 @@ HEADER = (*_MEASURED, *FIELDS, "placement", "transport", "versions", "source", *
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
 
 
-def comparison_document(
-    comparison: Comparison, verdict: "Verdict | None" = None
-) -> dict[str, object]:
+def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> PlainData:
     """Return the document of `fabbench compare --format json`."""
     # With several metrics the document has none: elements of `rows` and `stands_out` have theirs.
     # (`metric and …` is null then, as `verdict and …` is without gates.)
@@ -470,7 +468,7 @@ def comparison_document(
     }
 
 
-def _peak_record(sections: Iterable[ComparisonSection], column: int) -> Mapping[str, object] | None:
+def _peak_record(sections: Iterable[ComparisonSection], column: int) -> PlainData | None:
     """Return the highest rate of a column, with the key of its table; None without any."""
     peak = None
     highest = 0.0
@@ -485,7 +483,7 @@ def _peak_record(sections: Iterable[ComparisonSection], column: int) -> Mapping[
     return peak
 
 
-def _plateau_record(plateau: Plateau | None) -> Mapping[str, object] | None:
+def _plateau_record(plateau: Plateau | None) -> PlainData | None:
     if plateau is None:  # of the baseline, or of a column that has no execution of all sizes
         return None
     return {
@@ -496,7 +494,7 @@ def _plateau_record(plateau: Plateau | None) -> Mapping[str, object] | None:
     }
 
 
-def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
+def comparison_rows(comparison: Comparison) -> list[PlainData]:
     """Return one record per size and column, with the conditions of its figure.
 
     Keys are `HEADER`.
@@ -511,13 +509,13 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
 
 def _row_record(
     comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
-) -> dict[str, object]:
+) -> PlainData:
     column = comparison.columns[index]
     figure = row.figures[index]
     test = row.tests[index]
     # What one column shows at one size; without a figure n is 0, and values are null.
     transports = map(str, column.facts.get("transport", ()))
-    record: dict[str, object] = {
+    record: PlainData = {
         **dict.fromkeys(HEADER),
         **picked(section, metric="metric.name", unit="metric.unit"),
         **_conditions(section, column),
@@ -538,9 +536,9 @@ def _row_record(
     return record
 
 
-def _conditions(section: ComparisonSection, column: ColumnSummary) -> dict[str, object]:
+def _conditions(section: ComparisonSection, column: ColumnSummary) -> PlainData:
     """Return the fields of a section, or else of its column: counts as numbers."""
-    conditions: dict[str, object] = {}
+    conditions: PlainData = {}
     for name in FIELDS:
         of_column = "/".join(column.fields[name])
         text = section.key.get(name) or of_column
@@ -561,7 +559,7 @@ def stated(column: ColumnSummary, names: Iterable[str]) -> str:
     return ", ".join(words)
 
 
-def _column_record(column: ColumnSummary) -> Mapping[str, object]:
+def _column_record(column: ColumnSummary) -> PlainData:
     return {
         **picked(column, "label", "label_given"),
         "variant": str(column.variant) if column.variant is not None else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Log
 from fabbench.model.messages import key_words, listed
-from fabbench.report.table import picked
+from fabbench.report.table import PlainData, picked
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
@@ -69,7 +69,7 @@ def of_key(expectation: "Expectation") -> str:
     return "".join(f", {words}" for words in key_words(expectation.key))
 
 
-def expectation_record(expectation: "Expectation") -> dict[str, object]:
+def expectation_record(expectation: "Expectation") -> PlainData:
     """Return an expectation as plain data (docs/formats.md)."""
     low, high = expectation.range or (None, None)
     return {

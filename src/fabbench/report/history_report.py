@@ -15,7 +15,7 @@ from fabbench.model.units import (
     scale,
 )
 from fabbench.report.svg import to_svg, trend
-from fabbench.report.table import Table, picked, records_to_csv, write_result
+from fabbench.report.table import PlainData, Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
 NAMED = ("configuration", "benchmark", "case", "target")
@@ -39,7 +39,7 @@ def render_history(history: History, form: str = "markdown", **drawing: Any) -> 
 def _history_csv(history: History) -> str:
     """Write a row per point, with the keys of its series."""
     document = history_document(history)
-    records: list[dict[str, Any]] = []
+    records: list[PlainData] = []
     keys: dict[str, None] = {}
     for series in document["series"]:
         keys |= dict.fromkeys(series["key"])
@@ -144,7 +144,7 @@ def sensitivity(series: Series) -> str:
     return f"{change} would be seen after {counted(series.runs_to_see, 'more run')}."
 
 
-def history_document(history: History) -> dict[str, Any]:
+def history_document(history: History) -> PlainData:
     """Return a history as plain data; documented in docs/runs.md."""
     return {
         "format": 1,
@@ -153,7 +153,7 @@ def history_document(history: History) -> dict[str, Any]:
     }
 
 
-def _series_record(series: Series) -> dict[str, Any]:
+def _series_record(series: Series) -> PlainData:
     return {
         "key": dict(series.key),
         **picked(series, "level", "runs_needed", "runs_to_see"),
@@ -162,7 +162,7 @@ def _series_record(series: Series) -> dict[str, Any]:
     }
 
 
-def _change_record(series: Series, change: LevelChange) -> dict[str, Any]:
+def _change_record(series: Series, change: LevelChange) -> PlainData:
     return {
         "run": series.points[change.index].run,
         "previous": series.points[change.index - 1].run,

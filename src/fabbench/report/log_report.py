@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
@@ -27,6 +27,7 @@ from fabbench.report.expectations import (
     of_key,
 )
 from fabbench.report.table import (
+    PlainData,
     Table,
     TableColumn,
     csv_text,
@@ -139,7 +140,7 @@ def _json_end(errors: Iterable[tuple[str, str]]) -> str:
     return f'],\n"errors":{text}}}\n'
 
 
-def _common_fields(log: Log, verdict: "Verdict | None") -> dict[str, Any]:
+def _common_fields(log: Log, verdict: "Verdict | None") -> PlainData:
     judged = {"gates": list(map(asdict, verdict.results))} if verdict else {}
     expected = expectations_of_log(log)
     return {
@@ -153,7 +154,7 @@ def _common_fields(log: Log, verdict: "Verdict | None") -> dict[str, Any]:
     }
 
 
-def _peak_record(log: Log) -> Mapping[str, Any] | None:
+def _peak_record(log: Log) -> PlainData | None:
     """Return the highest rate of a log, out of place where both are measured; None without any."""
     # A `stat`, such as a maximum over ranks, is not the rate itself
     main = [point for point in log.points if "stat" not in point.labels]
@@ -209,7 +210,7 @@ def _sample_pieces(
             yield separator.join(texts)
 
 
-def log_records(log: Log) -> Iterator[dict[str, object]]:
+def log_records(log: Log) -> Iterator[PlainData]:
     """Yield what applies of the columns of CSV, for each sample."""
     head = picked(log, "source", "benchmark", outcome="outcome.value")
     for sample in log.samples:
@@ -390,7 +391,7 @@ def _finding_sentence(finding: Finding) -> str:
     return " ".join(filter(None, words))
 
 
-def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> dict[str, object]:
+def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> PlainData:
     """Return a diagnosis as plain data.
 
     The outcome, facts with the lines that prove them, findings, and results of gates.
@@ -445,8 +446,9 @@ def read_wanted(text: str) -> tuple[int, int]:
 
 
 def predictions(
-    logs: Sequence[Log], targets: Sequence[tuple[int, int]]
-) -> Iterator[Mapping[str, object]]:
+    logs: Sequence[Log],
+    targets: Sequence[tuple[int, int]],
+) -> Iterator[PlainData]:
     """Yield each prediction as plain data, with its sentence as `text`.
 
     A target is a size and a number of nodes, 0 for those of each log.
@@ -458,9 +460,7 @@ def predictions(
             yield from _predictions_of_logs(logs, size)
 
 
-def _predictions_between(
-    logs: Sequence[Log], size: int, nodes: int
-) -> Iterator[Mapping[str, object]]:
+def _predictions_between(logs: Sequence[Log], size: int, nodes: int) -> Iterator[PlainData]:
     """Yield what logs of one case, taken together, predict for a number of nodes."""
     from fabbench.analysis.curve import predict_nodes
 
@@ -476,7 +476,7 @@ def _predictions_between(
         yield _prediction_record(f"{case} between {nodes} nodes", size, nodes, prediction)
 
 
-def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[Mapping[str, object]]:
+def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[PlainData]:
     """Yield what each log predicts by its series of the most sizes, if it has any."""
     from fabbench.analysis.curve import predict, series_of
 
@@ -490,7 +490,7 @@ def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[Mapping[str
 
 def _prediction_record(
     where: str, size: int, nodes: int | None, prediction: "Prediction"
-) -> Mapping[str, object]:
+) -> PlainData:
     """Return a prediction as plain data; `nodes` is None where it is for those of the log."""
     at = format_size(size)
     figures = {}

@@ -16,7 +16,7 @@ from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import Scale, format_decimal, scale
 from fabbench.report.svg import LETTER, Picture, to_svg_file
-from fabbench.report.table import Table, cut, picked, to_csv, write_result
+from fabbench.report.table import PlainData, Table, cut, picked, to_csv, write_result
 from fabbench.report.templates import rendered
 from fabbench.sweep.values import Suspect, SuspectKind
 
@@ -165,7 +165,7 @@ _LEAST_CHANCE = 0.02
 _MOST_CHANCE = 0.99
 
 
-def sweep_document(report: SweepReport) -> dict[str, object]:
+def sweep_document(report: SweepReport) -> PlainData:
     """Return the result as plain data; documented in docs/sweep.md."""
     diagnosis = report.diagnosis
     return {
@@ -190,13 +190,13 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
     }
 
 
-def _group_record(group: "NodeGroup") -> dict[str, object]:
+def _group_record(group: "NodeGroup") -> PlainData:
     inside, to_others = group.pairs
     tests = {"inside": inside, "between": to_others}
     return {**picked(group, "name", "nodes", "inside", "between"), "pairs": tests}
 
 
-def _suspect_record(verdict: str, suspect: Suspect) -> dict[str, Any]:
+def _suspect_record(verdict: str, suspect: Suspect) -> PlainData:
     confidence = min(round(suspect.confidence, 2), _MOST_CHANCE)
     kind = suspect.kind.value
     if suspect.kind is SuspectKind.SLOW_GROUP:  # A verdict of its own, neither bad nor undecided

@@ -17,7 +17,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from operator import attrgetter
@@ -90,12 +90,16 @@ class _Rows(Sequence[Sequence[str]]):
         return [cell(item) for cell in self._cells]
 
 
+PlainData: TypeAlias = dict[str, Any]
+"""An object of JSON, or a row of CSV."""
+
+
 class Overview(NamedTuple):
     """A table with a name, and the same as plain data for JSON."""
 
     name: str  # Its key in JSON
     table: Table
-    records: Sequence[Mapping[str, object]]
+    records: Sequence[PlainData]
 
 
 # ---------------------------------------------------------------- CSV
@@ -110,7 +114,7 @@ def to_csv(table: Table) -> str:
     return csv_text((table.header, *table.rows))
 
 
-def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str]) -> str:
+def records_to_csv(records: Iterable[PlainData], header: Sequence[str]) -> str:
     """Write mappings; None is an empty cell, and numbers keep every digit."""
     rows = (map(record.get, header) for record in records)
     return csv_text([header, *rows])
@@ -563,7 +567,7 @@ def _cell_width(text: str) -> int:
 # ---------------------------------------------------------------- results
 
 
-def picked(value: object, *names: str, **renamed: str) -> dict[str, Any]:
+def picked(value: object, *names: str, **renamed: str) -> PlainData:
     """Return some attributes of a value by their names, or by others: ``unit="metric.unit"``."""
     attributes = {**dict(zip(names, names, strict=True)), **renamed}
     return {name: attrgetter(path)(value) for name, path in attributes.items()}

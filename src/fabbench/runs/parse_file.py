@@ -38,6 +38,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.report.log_report import LABELS
+from fabbench.report.table import PlainData
 
 Pieces: TypeAlias = Iterator[bytes]
 Bytes: TypeAlias = "LogStream | BinaryIO"
@@ -566,7 +567,7 @@ _ABOUT = (
     "versions",
 )
 _JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
-_NO_SAMPLE: Mapping[str, Any] = {"labels": {}, "size": 0, "metric": "time", "value": None}
+_NO_SAMPLE: PlainData = {"labels": {}, "size": 0, "metric": "time", "value": None}
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 _RowKey: TypeAlias = tuple[int, _Labels]  # Size and labels
 _Rows: TypeAlias = dict[_RowKey, dict[str, float]]  # Row → metric → value
@@ -607,24 +608,24 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
     ]
 
 
-def _field_text(record: Mapping[str, Any], name: str) -> str:
+def _field_text(record: PlainData, name: str) -> str:
     """Return a field as text; empty if it is missing or null."""
     return str(record.get(name) or "")
 
 
-def _table_records(text: str) -> Iterable[Mapping[str, Any]]:
+def _table_records(text: str) -> Iterable[PlainData]:
     if _JSON.match(text):
         return _json_records(text)
     return csv.DictReader(text.splitlines(keepends=True))
 
 
-def _column_name(record: Mapping[str, Any]) -> str:
+def _column_name(record: PlainData) -> str:
     """Return the column of a comparison, or RUN:CONFIG of an export."""
     parts = (record.get("run"), record.get("configuration"))
     return record.get("column") or ":".join(filter(None, parts))
 
 
-def _add_figure(record: Mapping[str, Any], tables: list[_Rows]) -> None:
+def _add_figure(record: PlainData, tables: list[_Rows]) -> None:
     """Add a record's figure to the last table. One that it has already begins a repeat.
 
     A table maps (size, labels) to metric → figure. Raise ValueError, KeyError or TypeError for a
@@ -652,7 +653,7 @@ def _log_of_table(about: _About, rows: _Rows, source: str, proof: Proof | None) 
     """Return the log that a table of a column stands for: never a proven one."""
     stated = dict(zip(_ABOUT, about, strict=True))  # what the table says of its log, as text
     outcome, reason = _outcome_in_table(stated["outcome"])
-    facts: dict[str, Any] = {}
+    facts: PlainData = {}
     for name in _COUNTS:
         if stated[name].isdecimal():
             facts[name] = int(stated[name])
@@ -682,12 +683,12 @@ def _outcome_in_table(written: str) -> tuple[Outcome, str]:
     return Outcome.UNPROVEN, "From a table, nothing proven."
 
 
-def _json_records(text: str) -> Iterator[Mapping[str, Any]]:
+def _json_records(text: str) -> Iterator[PlainData]:
     """Yield the rows of fabbench's own JSON: of an export, a comparison, or parsed logs."""
     if '"run"' in text[:10]:  # an export has one document per line
         yield from map(json.loads, text.splitlines())
         return
-    document: Mapping[str, Any] = json.loads(text)
+    document: PlainData = json.loads(text)
     yield from document.get("rows", ())
     for number, log in enumerate(document.get("logs", ())):
         about = {**_about(log), "log": str(number)}
@@ -696,7 +697,7 @@ def _json_records(text: str) -> Iterator[Mapping[str, Any]]:
             yield {**sample["labels"], **sample, **about}
 
 
-def _about(log: Mapping[str, Any]) -> dict[str, Any]:
+def _about(log: PlainData) -> PlainData:
     """Return what a log of `fabbench parse --format json` states besides its figures."""
     facts = log["facts"]
     libraries = benchmark_named(log["benchmark"]).versions
