@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -196,6 +197,15 @@ class PodOptions(LauncherOptions):
 
 
 _EMPTY = (None, "", [], {})
+
+
+@cache
+def forms(package: str, name: str) -> Object:
+    """Return a YAML file of a package whose parts `filled` fills in."""
+    import yaml
+
+    loaded: Object = yaml.safe_load((files(package) / name).read_text("utf-8"))
+    return loaded
 
 
 def filled(part: Any, values: Mapping[str, Any]) -> Any:

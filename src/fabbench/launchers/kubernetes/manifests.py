@@ -15,7 +15,7 @@ from typing import Any
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.kubernetes_resources import Mount, PodResources, Profile, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
-from fabbench.launchers.pod_options import Object, PodOptions, filled
+from fabbench.launchers.pod_options import Object, PodOptions, filled, forms
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
 
@@ -92,18 +92,10 @@ def escape_names(text: str) -> str:
     return _REFERENCE.sub("$$", text)
 
 
-@cache
-def _manifests() -> Mapping[str, Object]:
-    import yaml
-
-    text = (files("fabbench.launchers.kubernetes") / "manifests.yaml").read_text("utf-8")
-    loaded: Mapping[str, Object] = yaml.safe_load(text)
-    return loaded
-
-
 def manifest(of: str, spec: RunSpec, **values: Any) -> Object:
     """Return an object of manifests.yaml, or a part of one, with values filled in."""
-    made: Object = filled(_manifests()[of], {"spec": spec, **values})
+    form = forms("fabbench.launchers.kubernetes", "manifests.yaml")[of]
+    made: Object = filled(form, {"spec": spec, **values})
     return made
 
 

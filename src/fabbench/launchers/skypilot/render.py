@@ -21,7 +21,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_SKYPILOT, READ_SLURM, SSH, ScriptTarget
 from fabbench.launchers import Rendering, RenderInput
-from fabbench.launchers.pod_options import PodOptions, yaml_documents
+from fabbench.launchers.pod_options import Object, PodOptions, filled, forms, yaml_documents
 from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.fabrics import RDMA
@@ -88,8 +88,6 @@ def _numbered(execution: Execution, number: int) -> Execution:
     return replace(execution, id=id_, steps=tuple(steps))
 
 
-Task = dict[str, Any]
-
 _DOCKER = "docker:"
 _DOCKER_PORT = (
     "10022"  # The port of the sshd that SkyPilot starts in a container on a virtual machine
@@ -116,21 +114,33 @@ class _Nodes(NamedTuple):
     )  # What each node has of its instance type; None if the type is not known
 
 
-def task(source: RenderInput, planned: Plan) -> Task:
-    """Return a plan as a SkyPilot task, with keys in the order that SkyPilot documents.
-
-    Raise RequestError.
-    """
+def task(source: RenderInput, planned: Plan) -> Object:
+    """Return a plan as a SkyPilot task. Raise RequestError."""
     nodes = _node_info(source)
-    made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
-    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": fabric_value(source.plan)}}
-    if config := _config(source, nodes):
-        made["config"] = config
+    options = source.options_as(SkyPilotOptions)
     uses_machine_image = (
         nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
     )
     set_path = _IMAGE_OF_MACHINES if uses_machine_image else ""
-    made["run"] = f"{_FIRST_NODE}{set_path}{script_body(planned, _script_target(source, nodes))}"
+    profile = nodes.share.profile if nodes.share else None
+    user_set = any(getattr(options, name) for name in declared(PodOptions))
+    values = {
+        "name": f"fabbench-{planned.benchmark}",
+        "nodes": nodes,
+        "planned": planned,
+        "machine": {**_machine(source, nodes), **_cpus(nodes)},
+        "network_tier": _network_tier(source, nodes),
+        "fabric": fabric_value(source.plan),
+        "on_slurm": nodes.where is NodeKind.SLURM,
+        # Without the user's options or a fabric, pods stay as SkyPilot makes them.
+        "on_pods": nodes.where is NodeKind.PODS and (profile or user_set),
+        "metadata": options.metadata(options.annotations),
+        "pod_options": options.pod_spec(),
+        "profile": profile,
+        "devices": _devices(nodes.share) if nodes.share else {},
+        "script": f"{_FIRST_NODE}{set_path}{script_body(planned, _script_target(source, nodes))}",
+    }
+    made: Object = filled(forms("fabbench.launchers.skypilot", "task.yaml"), values)
     return made
 
 
@@ -166,21 +176,14 @@ def _node_info(source: RenderInput) -> _Nodes:
     return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
 
 
-def _resources(source: RenderInput, nodes: _Nodes) -> Task:
-    # The section `resources` of a task: where it runs, on what, and how the nodes are connected.
-    resources: Task = {"infra": nodes.infra, **_machine(source, nodes), **_cpus(nodes)}
-    if nodes.image:
-        resources["image_id"] = nodes.image
+def _network_tier(source: RenderInput, nodes: _Nodes) -> str:
+    """Return the tier that the user wants; machines need the best for EFA, pods request devices."""
     fabrics = {configuration.fabric for configuration in source.plan.configurations}
-    # Machines need the best for EFA; pods request devices.
     usual = "best" if nodes.where is NodeKind.MACHINES and "efa" in fabrics else ""
-    tier = source.options_as(SkyPilotOptions).network_tier or usual
-    if tier:
-        resources["network_tier"] = tier
-    return resources
+    return source.options_as(SkyPilotOptions).network_tier or usual
 
 
-def _machine(source: RenderInput, nodes: _Nodes) -> Task:
+def _machine(source: RenderInput, nodes: _Nodes) -> Object:
     """Return the type of machine, or else the GPUs that a node has; nothing without GPUs.
 
     Only machines have a type: pods and nodes of Slurm are chosen by their GPUs.
@@ -195,7 +198,7 @@ def _machine(source: RenderInput, nodes: _Nodes) -> Task:
     return {"accelerators": f"{accelerator(instance)}:{gpus}"} if gpus else {}
 
 
-def _cpus(nodes: _Nodes) -> Task:
+def _cpus(nodes: _Nodes) -> Object:
     """Return the least CPUs, and memory in GiB, that a node must have; a machine's type has both.
 
     Pods request their share. On Slurm, or if that is unknown, any number is enough: SkyPilot's own
@@ -209,36 +212,10 @@ def _cpus(nodes: _Nodes) -> Task:
     return {} if nodes.where is NodeKind.MACHINES else {"cpus": "1+"}
 
 
-def _config(source: RenderInput, nodes: _Nodes) -> Task:
-    """Return the settings of Slurm or of pods for which SkyPilot has no field; empty: none."""
-    if nodes.where is NodeKind.SLURM:
-        # The whole nodes, with all of their CPUs.
-        return {"slurm": {"sbatch_options": {"exclusive": True}}}
-    if nodes.where is NodeKind.MACHINES:
-        return {}
-    options = source.options_as(SkyPilotOptions)
-    containers = _containers(nodes)
-    # Without the user's options or a fabric, pods stay as SkyPilot makes them.
-    if not containers and not any(getattr(options, name) for name in declared(PodOptions)):
-        return {}
-    pod = {**options.metadata(options.annotations), "spec": {**options.pod_spec(), **containers}}
-    return {"kubernetes": {"pod_config": pod}}
-
-
-def _containers(nodes: _Nodes) -> Task:
-    """Return what pods need for the fabric. SkyPilot itself requests GPUs, CPUs and memory."""
-    if nodes.share is None or nodes.share.profile is None:
-        return {}
-    limits = {
-        name: text for name, text in nodes.share.limits().items() if name not in {GPU, "memory"}
-    }
-    devices = {name: int(text) if text.isdigit() else text for name, text in limits.items()}
-    security = {"capabilities": {"add": list(nodes.share.profile.capabilities)}}
-    return {
-        "containers": [
-            {"resources": {"limits": devices, "requests": {**devices}}, "securityContext": security}
-        ]
-    }
+def _devices(share: PodResources) -> Object:
+    """Return what pods request of a fabric, as numbers where they are."""
+    limits = {name: text for name, text in share.limits().items() if name not in {GPU, "memory"}}
+    return {name: int(text) if text.isdigit() else text for name, text in limits.items()}
 
 
 def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
