@@ -3,11 +3,7 @@
 What ssh and kubectl may be told to do grows with each release, so no content counts as harmless.
 """
 
-import os
-import re
 from collections.abc import Collection, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
 
 from fabbench.config import user_file
 from fabbench.config.sections import Config
