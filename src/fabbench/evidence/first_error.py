@@ -71,31 +71,31 @@ _WORDS = lazy(
     r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
     r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
 )
+# Lines without an error after which an earlier one is taken to be overcome
 _OVERCOME_AFTER = 200
-"""Lines without an error after which an earlier one is taken to be overcome."""
+# Lines without an error that may stand between errors of one incident
 _NEAR = 2
-"""Lines without an error that may stand between errors of one incident."""
+# Lines without an error that may follow the last words of what died
 _LAST = 5
-"""Lines without an error that may follow the last words of what died."""
-_STACK = ("  ", "\t", "frame #", "Traceback", "#", "│", "╭", "╰")
-_LOGGED = lazy(r"(?:ERROR|CRITICAL) [^]]{0,80}\] ")
-"""What a logger of Python prints before each line of a stack."""
+_OF_STACK = lazy(r"(?:(?:ERROR|CRITICAL) [^]]{0,80}\] )?(?:  |\t|frame #|Traceback|#|│|╭|╰)")
+"""Part of a stack, as it stands or behind what a logger of Python prints before each line."""
+# A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
-"""A rule, or a row of a table, which may quote errors."""
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
 
 
-_STEM = lazy(
+_STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
     "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported"
-    r"|not permitted|timed out|interrupt|critical|what\(\)|caused by|non-zero status|null value"
-    r"|no [\w ]{1,40}found|died|dead|panic|^usage: |(?:^|: )[ef] |^\[?[ef]\d{4} |undefined"
-    "|missing|not exist|n't exist|unavailable|not (?:available|installed|initialized|a )|reject"
-    "|corrupt|crash|no (?:route|space)|incompat|insufficient|expired|forbidden|unauthorized"
-    r"|out of |too many|violation|\.(?:err|crit|alert|emerg)\["
-)
-"""What every line about an error has, in small letters."""
+    "|not permitted|timed out|interrupt|critical|what()|caused by|non-zero status|null value"
+    "|died|dead|panic|: e |: f |undefined|missing|not exist|n't exist|unavailable|not available"
+    "|not installed|not initialized|not a |reject|corrupt|crash|no route|no space|incompat"
+    "|insufficient|expired|forbidden|unauthorized|out of |too many|violation|.err[|.crit[|.alert["
+    "|.emerg["
+).split("|")
+_STEM_FORMS = lazy(r"(?:usage: |[ef] |\[?[ef]\d{4} )|(?=.*found).*?no [\w ]{1,40}found")
+"""One of these, or of these forms, is in every line about an error, in small letters."""
 
 
 class Rank(IntEnum):
@@ -164,7 +164,7 @@ class FirstErrors:
         """
         self._quiet_lines = 0
         self._join_incident()
-        if _REPORTS.search(text):
+        if _PROGRAM in self.reasons or _REPORTS.search(text):
             return
         rank = Rank.ORIGIN if is_announced else _rank(text)
         error = ErrorLine(self.number, text)
@@ -173,7 +173,7 @@ class FirstErrors:
         elif rank is Rank.FOLLOWS:
             self.echoes.setdefault(_PROGRAM, error)
         else:
-            self.reasons.setdefault(_PROGRAM, self._start_of_incident or error)
+            self.reasons[_PROGRAM] = self._start_of_incident or error
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -182,11 +182,13 @@ class FirstErrors:
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
+        small = text.lower()
+        may_be_error = any(map(small.__contains__, _STEMS)) or _STEM_FORMS.match(small)
         if _RULE.fullmatch(text):
             self._is_report = False
-        elif self._is_announced or _STEM.search(text.lower()):
+        elif self._is_announced or may_be_error:
             self._read_error(text)
-        elif _is_of_stack(text):  # it belongs to the error above
+        elif _OF_STACK.match(text):  # it belongs to the error above
             self._last_of_incident = self.number
         else:
             self._count_quiet_line()
@@ -197,7 +199,7 @@ class FirstErrors:
         self._is_announced = _ANNOUNCES.search(text) is not None
         if is_announced or self._says_why(text):
             self.gave_up(text, is_announced=is_announced)
-        elif _is_of_stack(text):
+        elif _OF_STACK.match(text):
             self._last_of_incident = self.number
         elif not self._is_report:
             self._read_words(text)
@@ -255,12 +257,6 @@ class FirstErrors:
         """Return whether the text ends with what a program said of its end."""
         has_said = _PROGRAM in self.reasons or _PROGRAM in self.echoes
         return has_said and self._quiet_lines <= _LAST
-
-
-def _is_of_stack(text: str) -> bool:
-    """Return whether a line is part of a stack, as it stands or behind a logger's words."""
-    logged = _LOGGED.match(text)
-    return text.startswith(_STACK, logged.end() if logged else 0)
 
 
 def follows(text: str) -> bool:
