@@ -19,13 +19,17 @@ _EXCEPTION = lazy(
 _LEVEL = lazy(
     r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: |^\[)[EF] [\w./-]+:\d"
     r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
-    r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value) )"
+    r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value)\b)"
+    r"|\.c:\d+ +(?:Error|Fatal): |\b(?:OPAL|ORTE|PRTE|PMIX)_ERROR_LOG: "
     r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}: "
     r"|\b[a-z]+\.(?:err|crit|alert|emerg)\[|^WARN: .{0,200}\bSkipping\b"
     r"|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
     r'|[]>)] +(?:[Ee]rror|fatal): |^Error: |\blevel"?[=:] ?"?(?:error|fatal|panic|critical)\b'
 )
-"""A line that its logger marks as an error; events of Kubernetes and Ray, errors of NVSHMEM."""
+"""A line that its logger marks as an error; events of Kubernetes and Ray.
+
+Also a line of a source file that says so: of NVSHMEM, UCX and Open MPI.
+"""
 _REPORTS = lazy(
     r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
     r"|ActorDiedError|KeyboardInterrupt|exitcode)\b"

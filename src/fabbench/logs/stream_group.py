@@ -174,6 +174,8 @@ class StreamGroup:
         `another`: another table begins. mpirun prints errors before output that it holds back:
         those between two tables without closing lines may belong to either, and count for both.
         """
+        if not (record.points or self.messages):
+            self.take_last_words()
         errors = self.evidence.errors
         record.first_error = errors.first() or next(iter(record.failures), "")
         record.hint = errors.hint

@@ -224,3 +224,52 @@ def test_a_program_whose_nccl_goes_on_has_not_said_its_last() -> None:
     ready = "n1:3:4 [0] NCCL INFO comm 0x7f rank 0 nranks 4 cudaDev 0 busId 1 - Init COMPLETE"
     (log,) = read(f"ModuleNotFoundError: No module named 'apex'\n{ready}")
     assert log.outcome is Outcome.OBSERVED
+
+
+LOADER = "./a2a: error while loading shared libraries: liba.so: "
+PIPES = "ORTE_ERROR_LOG: The system limit on number of pipes a process can open was reached in file"
+SEGMENT = "n1:7:9 [0] misc/shmutils.cc:1 NCCL WARN Error while creating shared memory segment /a, "
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (f"{LOADER}failed to map segment from shared object", "memory-refused"),
+        (f"{LOADER}cannot open shared object file: Error 24", "too-many-files"),
+        (f"{LOADER}cannot open shared object file: No such file", "program-missing"),
+        (f"{SEGMENT}error: Too many open files (24)", "too-many-files"),
+        (f"{SEGMENT}error: Cannot allocate memory (12)", "memory-refused"),
+        (f"{SEGMENT}error: No space left on device (28)", "shm-too-small"),
+        ("MemoryError: Unable to allocate 8.00 GiB", "memory-refused"),
+        (f"{PIPES}\n[n1:7] *** Process received signal ***", "too-many-files"),
+    ],
+)
+def test_a_limit_that_a_process_met_is_the_cause_wherever_it_met_it(text: str, code: str) -> None:
+    (log,) = read(text)
+    assert causes(log)[0][0].finding.code == code
+
+
+HEAD = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ("[n1:7] pml_ucx.c:323  Error: ucp_ep_create(proc=1) failed", Outcome.FAILED),
+        ("[n1:7] pml_ucx.c:323  Warning: ucp_ep_create(proc=1) failed", Outcome.TRUNCATED),
+    ],
+)
+def test_a_benchmark_without_a_row_that_ends_with_an_error_has_failed(
+    end: str, outcome: Outcome
+) -> None:
+    (log,) = read(HEAD + end)
+    assert log.outcome is outcome
+
+
+def test_a_crash_that_stands_before_its_reason_is_not_first() -> None:
+    (log,) = read(
+        "[n1:7:0:7] Caught signal 11 (Segmentation fault: address not mapped)\n"
+        "/src/modules/transport/ibrc/ibrc.cpp:1: NULL value cq creation failed\n\n"
+        "/src/modules/transport/ibrc/ibrc.cpp:2: non-zero status: 7 ep_create failed\n"
+    )
+    assert "cq creation failed" in causes(log)[0][0].finding.line
