@@ -98,7 +98,7 @@ _STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "|insufficient|expired|forbidden|unauthorized|out of |too many|violation|.err[|.crit[|.alert["
     "|.emerg["
 ).split("|")
-_STEM_FORMS = lazy(r"(?:usage: |[ef] |\[?[ef]\d{4} )|(?=.*found).*?no [\w ]{1,40}found")
+_STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
 """One of these, or of these forms, is in every line about an error, in small letters."""
 
 
