@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fabbench.analysis.change_points import FEWEST, watched
 from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
+from fabbench.model.units import Sizes
 
 NOTICED = 0.1
 """The loss of which a series says after how many runs it would be seen."""
@@ -26,6 +27,8 @@ class HistoryPoint(NamedTuple):
     value: float
     circumstances: Mapping[str, str]
     """What may differ within a series: versions, image, nodes, environment."""
+    dated: str = "run"
+    """What `created` is from; of a log file: `log`, `name` (of the file) or `mtime`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +83,15 @@ class History:
     """The series of one metric."""
 
     metric: Metric
-    size: int | None
-    """None: the best value of each run."""
+    sizes: Sizes | None
+    """Those of which the best value counts; None: all."""
     series: Sequence[Series]
-    span: str = ""  # of the sizes that count, if not all do
+
+    @property
+    def size(self) -> int | None:
+        """The only size that counts; None: the best value of each run."""
+        smallest, largest = self.sizes.ends if self.sizes else (0, 1)
+        return smallest if smallest == largest else None
 
     def distinguishing(self, named: Sequence[str]) -> tuple[str, ...]:
         """Return the names in keys that distinguish series with the same values for `named`."""

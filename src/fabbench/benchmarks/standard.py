@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any
 from fabbench.benchmarks import Benchmark, Reader
 from fabbench.model.compat import override
 from fabbench.model.log import Proof
-from fabbench.model.options import DEVICE, SIZE, Choice, Seconds, Text, Whole, option, unique
+from fabbench.model.options import (
+    DEVICE,
+    SIZE,
+    SIZES,
+    Choice,
+    Seconds,
+    Size,
+    Text,
+    Whole,
+    flat,
+    option,
+    unique,
+)
+from fabbench.model.units import Sweep, parse_sizes
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Host, Needs
@@ -111,10 +124,23 @@ def factor(default: str) -> Any:
     )
 
 
-def sizes(help_: str, *default: str) -> Any:
-    """Declare sizes that are listed one by one."""
+def sizes(help_: str, *default: str, low: str = "", high: str = "") -> Any:
+    """Declare sizes that are listed one by one; those of a range double.
+
+    `low` and `high`: where open ranges end; empty: there are none.
+    """
+
+    def read(text: str) -> list[int]:
+        ranges = parse_sizes(text, low, high).ranges
+        sweeps = [Sweep(first=each[0], last=each[-1]) for each in ranges]
+        return [size for sweep in sweeps for size in sweep.sizes()]
+
     return option(
-        SIZE, f"{help_} Can be given several times.", "--size", many=unique, default=default or None
+        Size(SIZES.expected, SIZES.metavar, read),
+        f"{help_} A list (64K,4M), or a range that doubles (64K..4M). Can be given several times.",
+        "--size",
+        many=lambda lists: unique(flat(lists)),
+        default=default or None,
     )
 
 

@@ -23,6 +23,7 @@ from fabbench.cli.terminal import OUTPUT_FILE, SafeStream, notify
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.options import (
+    SIZES,
     Choice,
     Flag,
     Text,
@@ -33,7 +34,7 @@ from fabbench.model.options import (
 )
 from fabbench.model.patterns import lazy
 from fabbench.model.run_options import RunOptions
-from fabbench.model.units import parse_sizes
+from fabbench.model.units import Sizes
 
 if TYPE_CHECKING:
     from fabbench.model.log import Proof
@@ -250,9 +251,9 @@ def written_age(age: timedelta) -> str:
 class PastOptions:
     """Options of commands that read logs and past runs."""
 
-    sizes: range | None = option(
-        Type("sizes", "SIZE[..SIZE]", parse_sizes),
-        "Only these message sizes: 1M, 1M..1G, 1M.., ..64K.",
+    sizes: Sizes | None = option(
+        SIZES,
+        "Only these message sizes: 1M, 64K,4M, 1M..1G, 1M.., ..64K.",
         "--size",
     )
     fabric: str | None = option(

@@ -15,7 +15,7 @@ from fabbench.cli.commands import SuggestingGroup
 from fabbench.cli.options import COMPARED, FILTERS, LISTED, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import listed
-from fabbench.model.units import format_time
+from fabbench.model.units import Sizes, format_time
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
@@ -160,9 +160,7 @@ def _matching_runs(
 
 
 def _age(run: "Summary") -> timedelta:
-    """Return how old a run is, by the time in its name."""
-    begun, _, _ = Path(run.path).name.partition("-")
-    return datetime.now(UTC) - datetime.fromisoformat(begun)
+    return datetime.now(UTC) - datetime.fromisoformat(run.created)
 
 
 def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
@@ -223,7 +221,7 @@ def show(
     named: str,
     form: str,
     metric: str | None,
-    sizes: range | None,
+    sizes: Sizes | None,
     store: Path,
 ) -> Exit:
     """Print a run: its request, executions, outcomes, comparison, nodes and NICs.
@@ -255,7 +253,7 @@ def show(
     return _show_run(run, form, metric, sizes)
 
 
-def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
+def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: Sizes | None) -> Exit:
     from fabbench.runs.load_columns import columns_within, stored_columns
     from fabbench.runs.report_pages import stored_comparison
 
@@ -316,7 +314,7 @@ def _run_document(run: "StoredRun", comparison: "Comparison | None") -> dict[str
     }
 
 
-def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
+def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: Sizes | None) -> Exit:
     from fabbench.cli.sweep_command import FORMATS, DiagnosisOptions, print_sweep
     from fabbench.runs.store import stored_sweep
 
@@ -370,11 +368,12 @@ def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
 
 
 @click.command("history")
-@click.argument("metric", metavar="METRIC[@SIZE]")
-@takes("where", "since", "sizes", "store")
+@click.argument("metric", metavar="METRIC[@SIZES]")
+@click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path())
+@takes("where", "since", "sizes", "store", "wide")
 @results(("markdown", "csv", "json", "html", "terminal"))
-def show_history(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
-    """Show how a metric changed over the runs of a store, and with which run.
+def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **chosen: Any) -> Exit:
+    """Show how a metric changed over the runs of a store, or over logs, and with which run.
 
     Runs of the same benchmark, options, configuration, target, number and types of nodes are one
     series. It has the median of each run's repeats that are ok: at SIZE, or the best of all sizes
@@ -392,12 +391,33 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
 
     name, sizes = parse_metric(metric, sizes)
     filters = parse_where(chosen["where"])
-    runs = list(_matching_runs(store, since=chosen["since"], figures=True))
+    status = Exit.FINE
+    logs: list[Summary] | None = None
+    if chosen["logs"]:
+        logs, status = _logs_by_time(chosen["logs"], store)
+    runs = list(_matching_runs(store, logs, since=chosen["since"], figures=True))
     result = history(runs, name, sizes, filters)
     for run in runs:
         terminal.say_damage(run.path, run.damaged, ", and left out")
     if not result.series:
-        terminal.notify(f"No run in {store} matches.")
+        terminal.notify(f"No run in {store} matches." if logs is None else "No log matches.")
         if form in {"markdown", "terminal", "html"}:
-            return
-    terminal.show(render_history, result, form)
+            return status
+    if form == "terminal":
+        spare = [*NAMED, *result.distinguishing(NAMED)]
+        terminal.print_table(history_table(result), spare[::-1], wide=chosen["wide"])
+    else:
+        terminal.show(render_history, result, form)
+    return status
+
+
+def _logs_by_time(names: Sequence[str], store: Path) -> tuple[list["Summary"], Exit]:
+    """Return log files as runs, the newest first; say which are left out, and the exit status."""
+    from fabbench.logs.signs import Unread
+    from fabbench.runs.inputs import sources_of
+    from fabbench.runs.log_summaries import log_summaries
+
+    read = list(log_summaries(sources_of(names, store)))
+    status = terminal.say_unread([entry for entry in read if isinstance(entry, Unread)])
+    logs: list[Summary] = [entry for entry in read if not isinstance(entry, Unread)]
+    return sorted(logs, key=attrgetter("created"), reverse=True), status

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
     from fabbench.logs.signs import Unread
     from fabbench.model.log import Proof
+    from fabbench.model.units import Sizes
     from fabbench.runs.inputs import Source
 
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 def parse(
     inputs: tuple[str, ...],
     form: str,
-    sizes: range | None,
+    sizes: "Sizes | None",
     store: Path,
     *,
     exit_zero: bool,
@@ -335,7 +336,7 @@ def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Col
 def write_report(
     inputs: tuple[str, ...],
     metric: str | None,
-    sizes: range | None,
+    sizes: "Sizes | None",
     form: str,
     store: Path,
     **given: Any,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
     from fabbench.logs.signs import Unread
+    from fabbench.model.units import Sizes
     from fabbench.report.page import RunPage
 
 T = TypeVar("T")
@@ -325,7 +326,7 @@ def print_verdicts(verdicts: "Sequence[Verdict | None]") -> Exit:
 def write_page(
     runs: Sequence[Path],
     metric: str | None = None,
-    sizes: range | None = None,
+    sizes: "Sizes | None" = None,
     compared: "Sequence[RunPage]" = (),
 ) -> Exit:
     """Write comparisons and then runs as a page to standard output.

@@ -20,7 +20,7 @@ from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.mappings import Variables
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
-from fabbench.model.units import format_size, parse_size
+from fabbench.model.units import format_size, parse_size, parse_sizes
 
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
@@ -221,7 +221,12 @@ def _fabric(text: str) -> str | None:
     return text if re.fullmatch(r"[\w;.-]+", text) else None
 
 
-SIZE = Type("a size such as 64, 4K or 2G", "SIZE", parse_size)
+class Size(Type):
+    """A size in bytes, which records have as users write it."""
+
+
+SIZE = Size("a size such as 64, 4K or 2G", "SIZE", parse_size)
+SIZES = Type("sizes such as 64K, 64K,4M or 1M..1G", "SIZES", parse_sizes)
 HOSTS = Type(
     'a list of hosts, or ranges such as "node[01-16]"',
     "HOST",
@@ -410,7 +415,10 @@ def written(options: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, declaration in declared(type(options)).items():
         value = getattr(options, name)
-        if declaration.type is SIZE and value not in {0, None}:  # 0 needs no unit; None is not set
+        if isinstance(declaration.type, Size) and value not in {
+            0,
+            None,
+        }:  # 0 needs no unit; None is not set
             sizes = value if declaration.many else [value]
             value = ",".join(map(_short_size, sizes))
         values[name] = value

@@ -58,23 +58,51 @@ def parse_size(text: str) -> int:
     return int(number) * unit if number.isdigit() else int(value)
 
 
-def parse_sizes(text: str) -> range:
-    """Read a size, or a range of sizes with both ends: ``1M``, ``1M..1G``, ``1M..``, ``..64K``.
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes that somebody asks for, in bytes: those in any of some ranges."""
 
-    Raise ValueError.
+    ranges: tuple[range, ...]
+
+    def __contains__(self, size: int) -> bool:
+        """Return whether a size is among them."""
+        return any(size in each for each in self.ranges)
+
+    def __str__(self) -> str:
+        """Write them for messages: ``"at 1 GB"``, ``"at 64 KB and from 1 MB to 1 GB"``."""
+        return " and ".join(map(_range_in_words, self.ranges))
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest size."""
+        return min(each[0] for each in self.ranges), max(each[-1] for each in self.ranges)
+
+
+def _range_in_words(sizes: range) -> str:
+    first = format_size(sizes[0])
+    last = format_size(sizes[-1])
+    return f"at {first}" if first == last else f"from {first} to {last}"
+
+
+def parse_sizes(text: str, low: str = "0", high: str = "1T") -> Sizes:
+    """Read sizes and ranges of sizes: ``1M``, ``64K,4M``, ``1M..1G``, ``1M..``, ``..64K``.
+
+    `low` and `high`: where open ranges end; empty: they must not be open. Raise ValueError.
     """
+    return Sizes(tuple(_parse_range(part, low, high) for part in text.split(",")))
+
+
+def _parse_range(text: str, low: str, high: str) -> range:
     first, dots, last = text.partition("..")
     try:
-        if dots:
-            low = parse_size(first or "0")
-            high = parse_size(last or "1T")
-        else:
-            low = high = parse_size(text)
+        smallest = parse_size(first or low if dots else text)
+        largest = parse_size(last or high) if dots else smallest
     except ValueError as error:
-        raise ValueError(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K") from None
-    if high < low:
+        open_range = ", 1M.. or ..64K" if low else ""
+        raise ValueError(f"{error}. Write 1M, 64K,4M, 1M..1G{open_range}") from None
+    if largest < smallest:
         raise ValueError(f"{text!r} ends before it begins")
-    return range(low, high + 1)
+    return range(smallest, largest + 1)
 
 
 def format_size(size: int) -> str:

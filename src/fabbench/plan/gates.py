@@ -14,7 +14,7 @@ from typing import cast
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.patterns import lazy
-from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, parse_quantity, parse_sizes
+from fabbench.model.units import RATE_UNITS, TIME_UNITS, Sizes, parse_quantity, parse_sizes
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
 RATIO = Metric("ratio", "times")
@@ -49,7 +49,7 @@ class Gate:
     kind: str  # `:` (a tolerance), `>=` or `<=`
     bound: float
     relative: bool  # Whether `bound` is such a fraction
-    sizes: range | None  # In bytes; None: any
+    sizes: Sizes | None  # In bytes; None: any
 
     @property
     def is_ratio(self) -> bool:
@@ -73,11 +73,7 @@ class Gate:
     @property
     def where(self) -> str:
         """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
-        if not self.sizes:
-            return "at any size"
-        first = format_size(self.sizes[0])
-        last = format_size(self.sizes[-1])
-        return f"at {first}" if first == last else f"from {first} to {last}"
+        return "at any size" if self.sizes is None else str(self.sizes)
 
 
 class _Parser:
@@ -95,7 +91,7 @@ class _Parser:
             raise self._misread("metric", f"expected a metric, one of {known}, {RATIO.name}")
         return metric
 
-    def sizes(self) -> range | None:
+    def sizes(self) -> Sizes | None:
         """Return the sizes, in bytes; None: any."""
         text = self.parts["sizes"]
         try:

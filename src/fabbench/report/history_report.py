@@ -5,12 +5,11 @@ from functools import partial
 from typing import Any
 
 from fabbench.analysis.history import NOTICED, History, LevelChange, Series
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, listed
 from fabbench.model.units import (
     Scale,
     format_change,
     format_decimal,
-    format_size,
     format_time,
     scale,
 )
@@ -20,6 +19,12 @@ from fabbench.report.templates import template
 
 NAMED = ("configuration", "benchmark", "case", "target")
 """The keys that name a series; others come after them."""
+_DATED = {
+    "log": "the first in the log",
+    "name": "that in the name",
+    "mtime": "the file's modification time: neither the log nor its name has one",
+}
+"""What the time of a log file is from, in words."""
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit")
 
 
@@ -62,8 +67,17 @@ def history_table(history: History) -> Table:
         rows=rows,
         align="l" * len(columns) + "rrrr",
         headline=headline(history),
-        notes=notes,
+        notes=[*notes, *_time_sources(history)],
     )
+
+
+def _time_sources(history: History) -> Iterator[str]:
+    """Yield what the times of log files are from."""
+    points = [point for each in history.series for point in each.points]
+    for dated, words in _DATED.items():
+        names = dict.fromkeys(point.run for point in points if point.dated == dated)
+        if names:
+            yield f"The time of {listed(tuple(names))} is {words}."
 
 
 def _level_cells(history: History, series: Series) -> tuple[str, ...]:
@@ -95,9 +109,9 @@ def _scale(history: History, series: Series) -> Scale:
 
 def headline(history: History) -> str:
     """Return the result in one sentence."""
-    where = f", best of each run{history.span}"
-    if history.size is not None:
-        where = f" at {format_size(history.size)}"
+    where = f" {history.sizes}" if history.sizes else ""
+    if history.size is None:
+        where = f", best of each run{where}"
     changes = sum(len(each.changes) for each in history.series)
     what_changed = counted(changes, "change") if changes else "no change detected"
     points = sum(len(each.points) for each in history.series)
@@ -157,7 +171,7 @@ def _series_record(series: Series) -> PlainData:
     return {
         "key": dict(series.key),
         **picked(series, "level", "runs_needed", "runs_to_see"),
-        "points": [picked(point, "run", "created", "value") for point in series.points],
+        "points": [picked(point, "run", "created", "dated", "value") for point in series.points],
         "changes": [_change_record(series, change) for change in series.changes],
     }
 

@@ -8,14 +8,14 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
-from fabbench.model.units import format_size, parse_sizes
+from fabbench.model.units import Sizes, parse_sizes
 from fabbench.runs.summary import FullSummary, Measured, Pairs, Summary
 
 _LARGE = 1 << 30
 """A size at which rates are at their peak, in bytes."""
 
 
-def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:
+def parse_metric(text: str, sizes: Sizes | None = None) -> tuple[Metric, Sizes | None]:
     """Parse METRIC[@SIZE[..SIZE]], besides the `sizes` of ``--size``. Raise RequestError."""
     name, at, size = text.partition("@")
     if name not in METRICS:
@@ -46,7 +46,7 @@ def parse_where(texts: Sequence[str]) -> dict[str, str]:
 
 
 def history(
-    runs: Iterable[Summary], metric: Metric, sizes: range | None, where: Mapping[str, str]
+    runs: Iterable[Summary], metric: Metric, sizes: Sizes | None, where: Mapping[str, str]
 ) -> History:
     """Return the history of a metric, from the summaries of runs, newest first.
 
@@ -63,7 +63,7 @@ def history(
             labels = {**circumstances, "name": run.name, **dict(measured.key)}
             known.update(labels)
             if _meets_conditions(labels, where):
-                point = HistoryPoint(run.id, run.created, value, circumstances)
+                point = HistoryPoint(run.id, run.created, value, circumstances, run.dated)
                 by_key.setdefault(measured.key, []).append(point)
     _require_known(where, known)
     series: list[Series] = []
@@ -71,22 +71,20 @@ def history(
         named = dict(key)
         assumed = _assumed_noise(named, metric, sizes)
         series.append(with_changes(named, points[::-1], assumed))  # oldest first
-    size = sizes[0] if sizes and len(sizes) == 1 else None
-    return History(metric=metric, size=size, series=series, span=_sizes_in_words(sizes))
+    return History(metric=metric, sizes=sizes, series=series)
 
 
-def _assumed_noise(key: Mapping[str, str], metric: Metric, sizes: range | None) -> float:
+def _assumed_noise(key: Mapping[str, str], metric: Metric, sizes: Sizes | None) -> float:
     """Return the noise that the catalog has for the figures of a series."""
     of_pair = benchmark_named(key["benchmark"]).between_two
     kinds = {PAIRS} if of_pair else noise_kinds({key["configuration"]})
     # The best time is that of the smallest size, the best rate usually that of the largest.
-    if metric.lower_is_better:
-        return assumed_noise(kinds, sizes[0] if sizes else 0)
-    return assumed_noise(kinds, sizes[-1] if sizes else _LARGE)
+    smallest, largest = sizes.ends if sizes else (0, _LARGE)
+    return assumed_noise(kinds, smallest if metric.lower_is_better else largest)
 
 
 def _values_of_metric(
-    run: FullSummary, metric: Metric, sizes: range | None
+    run: FullSummary, metric: Metric, sizes: Sizes | None
 ) -> Iterator[tuple[Measured, float]]:
     for measured in run.measured:
         if measured.metric != metric.name:
@@ -108,11 +106,3 @@ def _require_known(where: Iterable[str], known: Collection[str]) -> None:
     if known and unknown:
         names = ", ".join(sorted(known))
         raise RequestError(f"No run has {unknown[0]}.", hint=f"Known: {names}.")
-
-
-def _sizes_in_words(sizes: range | None) -> str:
-    if not sizes:
-        return ""
-    first = format_size(sizes[0])
-    last = format_size(sizes[-1])
-    return f" from {first} to {last}"

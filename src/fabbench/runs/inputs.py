@@ -27,6 +27,7 @@ from fabbench.model.log import FLIGHT_RECORDER, MARKER_SIGN, MPI_DEBUG, Log, Out
 from fabbench.model.messages import counted, did_you_mean, nearest
 from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
+from fabbench.model.units import Sizes
 from fabbench.plan import STORE
 from fabbench.report.log_report import log_writer
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
@@ -397,7 +398,7 @@ class ParseJob(NamedTuple):
     """How to parse each file, and format its logs."""
 
     form: str
-    sizes: range | None = None
+    sizes: Sizes | None = None
     proof: Proof | None = None
     judge: "Callable[[Log], Verdict] | None" = None  # Checks gates
     color: bool = False

@@ -23,7 +23,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Finding, Log, Metric, Outcome, Proof
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
-from fabbench.model.units import format_size, format_sizes
+from fabbench.model.units import Sizes, format_size, format_sizes
 from fabbench.plan import STORE
 from fabbench.runs.inputs import Source, listed_files, read_source, require_logs, sources_of
 from fabbench.runs.parse_file import within
@@ -431,7 +431,7 @@ def stored_columns(
     return columns
 
 
-def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Column]:
+def columns_within(columns: Sequence[Column], sizes: Sizes | None) -> list[Column]:
     """Return columns with the rows of some sizes; None: of all.
 
     Raise RequestError if none has any.

@@ -37,6 +37,7 @@ from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof, Record
 from fabbench.model.patterns import lazy
+from fabbench.model.units import Sizes
 from fabbench.report.log_report import LABELS
 from fabbench.report.table import PlainData
 
@@ -119,7 +120,7 @@ def _dumps(names: Sequence[str]) -> Iterator[Dump]:
                 yield read_dump(_whole_bytes(block, file), name)
 
 
-def within(log: Log, sizes: range | None) -> Log:
+def within(log: Log, sizes: Sizes | None) -> Log:
     """Return a log with the rows of some sizes; None: of all.
 
     What the log shows besides stays as it is.

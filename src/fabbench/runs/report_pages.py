@@ -21,7 +21,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import Log, status_of
 from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Execution
-from fabbench.model.units import format_time
+from fabbench.model.units import Sizes, format_time
 from fabbench.report import nics_table
 from fabbench.report.page import RunPage, RunSection, comparison_page, run_section
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
@@ -61,7 +61,7 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 # ---------------------------------------------------------------- a page
 
 
-def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = None) -> RunPage:
+def run_page(run: StoredRun, metric: str | None = None, sizes: Sizes | None = None) -> RunPage:
     """Return the page of a run or a sweep in a report, as far as it can be read."""
     target = run.target or "an unknown target"
     what = f"{run.benchmark} on {target}"
@@ -148,7 +148,7 @@ def logs_page(
     *,
     read: Callable[..., Sequence[Column]],
     metric: str | None,
-    sizes: range | None,
+    sizes: Sizes | None,
     judge: Callable[[Comparison], Verdict | None],
 ) -> RunPage:
     """Return the page that compares what is `read` of inputs, with what gates `judge` of it."""
@@ -273,7 +273,7 @@ class StoredSection(NamedTuple):
 def stored_sections(
     runs: Sequence[Path],
     metric: str | None = None,
-    sizes: range | None = None,
+    sizes: Sizes | None = None,
     *,
     first: int = 1,
     cores: int | None = None,
@@ -297,7 +297,7 @@ def stored_sections(
 
 
 def _section_of_run(
-    metric: str | None, sizes: range | None, path: Path, number: int
+    metric: str | None, sizes: Sizes | None, path: Path, number: int
 ) -> StoredSection:
     # `metric` and `sizes` are what the user asked for (None: the usual, all); `number` is from 1.
     run = StoredRun(path)

@@ -21,7 +21,7 @@ import msgspec
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.plan import Configuration
-from fabbench.model.units import format_size, scale
+from fabbench.model.units import Sizes, format_size, scale
 from fabbench.runs.directories import runs
 from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, write
 
@@ -48,7 +48,7 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
     sizes: tuple[int, ...]
     values: tuple[float, ...]
 
-    def value(self, metric: Metric, sizes: range | None = None) -> float | None:
+    def value(self, metric: Metric, sizes: Sizes | None = None) -> float | None:
         """Return the best value of some sizes, or of all; None if there is none."""
         values = self.values
         if sizes is not None:
@@ -95,6 +95,8 @@ class FullSummary(Summary, frozen=True, kw_only=True):
     Versions, image, nodes, environment.
     """
     measured: tuple[Measured, ...] = ()
+    dated: str = "run"
+    """What `created` is from; of a log file: `log`, `name` (of the file) or `mtime`."""
 
 
 def summaries(
@@ -227,7 +229,7 @@ def _circumstances(
 ) -> dict[str, str]:
     """Return what may differ between runs of a series: see `FullSummary`."""
     return {
-        **_stated_versions(logs),
+        **stated_versions(logs),
         "variant": str(run.variants.get(configuration.variant) or ""),
         "image": run.image,
         "node names": ", ".join(run.hosts),
@@ -286,7 +288,7 @@ def _best_figure(benchmark: str, measured: Sequence[Measured]) -> str:
     return scale(metric.unit, best).quantity(best)
 
 
-def _stated_versions(logs: Iterable[Log]) -> dict[str, str]:
+def stated_versions(logs: Iterable[Log]) -> dict[str, str]:
     """Return the versions that a configuration's logs state.
 
     Several of one library separated by a slash.
@@ -303,23 +305,34 @@ def _stated_versions(logs: Iterable[Log]) -> dict[str, str]:
 
 def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:
     """Yield the benchmark's main figures of each size, from executions that are ok."""
-    from fabbench.analysis.aggregate import FIELDS, Column, column_rows, pooled_figures
-
     options = _options_in_words(run.options)
     nodes = _about_nodes(run)
     for label in (each.label for each in run.configurations):
-        logs = tuple(log for log in logs_of.get(label, ()) if log.outcome is Outcome.OK)
-        column = Column(label=label, logs=logs, source="")
-        for fields, rows in column_rows(column, placement="out-of-place").rows.items():
-            about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
-            about |= {name: value for name, value in zip(FIELDS, fields, strict=False) if value}
-            # What was seen comes first, and outranks options of the same names.
-            key = tuple({**about, **options, **about}.items())
-            for metric in METRICS.values():
-                figures = pooled_figures(rows, metric, run.benchmark)
-                values = tuple(figure.value for figure in figures.values())
-                if values and metric.name != "wrong":
-                    yield Measured(label, metric.name, key, tuple(figures), values)
+        about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
+        good = [log for log in logs_of.get(label, ()) if log.outcome is Outcome.OK]
+        yield from figures_of(good, about, **options)
+
+
+def figures_of(logs: Iterable[Log], about: Mapping[str, str], **options: str) -> Iterator[Measured]:
+    """Yield the main figures of each size. `about` and `options` are parts of the key.
+
+    A configuration without a name is called by its transport.
+    """
+    from fabbench.analysis.aggregate import FIELDS, Column, column_rows, pooled_figures
+
+    column = Column(label="", logs=tuple(logs), source="")
+    for fields, rows in column_rows(column, placement="out-of-place").rows.items():
+        *known, transport = fields
+        label = about["configuration"] or transport
+        seen = {name: value for name, value in zip(FIELDS, known, strict=True) if value}
+        first = {**about, "configuration": label, **seen}
+        # What was seen comes first, and outranks options of the same names.
+        key = tuple({**first, **options, **first}.items())
+        for metric in METRICS.values():
+            figures = pooled_figures(rows, metric, first["benchmark"])
+            values = tuple(figure.value for figure in figures.values())
+            if values and metric.name != "wrong":
+                yield Measured(label, metric.name, key, tuple(figures), values)
 
 
 def _options_in_words(options: Mapping[str, Any]) -> dict[str, str]:

@@ -25,7 +25,7 @@ class PingpongWork(LibfabricWork):
     min_bytes: int = min_bytes("64")
     max_bytes: int = max_bytes("4M", "It is always measured.")
     factor: int = factor("16")
-    sizes: tuple[int, ...] = sizes("Measure this size instead.")
+    sizes: tuple[int, ...] = sizes("Measure this size instead.", low="64", high="4M")
     endpoint: str = option(
         Choice(("msg", "rdm", "dgram")), "Endpoint type. Default: rdm; msg on tcp, verbs.", unset=""
     )
