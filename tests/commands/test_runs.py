@@ -35,6 +35,10 @@ def stored(store: Path, name: str = "", day: str = "", command: tuple[str, ...] 
     )
     write_verdict(run.path, Exit.BAD_ANSWER, ("Too slow.",))
     if day:
+        file = run.path / "request.json"
+        document = json.loads(file.read_text("utf-8"))
+        created = f"{day[:4]}-{day[4:6]}-{day[6:]}T00:00:00Z"
+        file.write_text(json.dumps({**document, "created": created}))
         run.path.rename(run.path.with_name(f"{day}T000000Z-pingpong-{run.id}"))
     return run.id
 

@@ -25,7 +25,7 @@ _STEADY = 4  # how many last rates must have leveled off
 _FARTHEST = 8  # a prediction is for at most this many times the largest size
 _NODES_FARTHEST = 4  # and for at most this many times the most nodes
 _WIDEST = 0.35  # an interval that is wider than this to either side is no prediction
-_SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
+SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
 _SMALLEST_FALL = 0.15
 _RATES = ("busbw", "bandwidth")
 OF_TIME = "size/time"  # the rate of a series that has times alone
@@ -412,5 +412,5 @@ def _allowed_fall(size: int, noise: Callable[[int], float] | None) -> float:
     """Return by what fraction a rate may fall that noise explains."""
     if noise is None:
         return _SMALLEST_FALL
-    by_noise = 1 - math.exp(-_SIGMAS * noise(size))
+    by_noise = 1 - math.exp(-SIGMAS * noise(size))
     return max(by_noise, _SMALLEST_FALL)

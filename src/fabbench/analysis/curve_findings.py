@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from fabbench.analysis.curve import OF_TIME, Curve, Drop, fall, fit, series_of
+from fabbench.analysis.curve import OF_TIME, SIGMAS, Curve, Drop, fall, fit, series_of
 from fabbench.analysis.dips import Noise, dip
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
@@ -14,8 +14,6 @@ from fabbench.model.units import format_size, scale
 
 _LEAST = 4
 """Sizes of a curve that is judged."""
-_SIGMAS = 3.0
-"""Of the noise that the catalog assumes: less is no finding."""
 _LEAST_APART = 1.5
 """A smaller factor between placements is no finding."""
 _SIDES = ("out-of-place", "in-place")
@@ -151,7 +149,7 @@ def _placements_apart(curves: Sequence[Curve], noise: Noise) -> Iterator[Finding
     for size, times in apart.items():
         significance[size] = math.log(times) / noise(size)
     worst = max(significance, key=significance.__getitem__, default=0)
-    if significance.get(worst, 0.0) <= _SIGMAS:
+    if significance.get(worst, 0.0) <= SIGMAS:
         return
     if apart[worst] <= _LEAST_APART:
         return

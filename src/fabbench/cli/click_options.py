@@ -20,6 +20,7 @@ from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import RARE, Flag, Option, Type, declared, flat
 from fabbench.model.patterns import lazy
+from fabbench.model.units import parse_range
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -148,6 +149,8 @@ def _hosts_in_file(file: str) -> tuple[str, ...]:
     return read_hostfile(Path(file).read_text("utf-8"))
 
 
+_RANGE = "size_range"
+_ENDS = {"min_bytes": 0, "max_bytes": -1}  # Option → which end of `_RANGE` it is
 _HOSTFILE = Option(
     name="hostfile",
     type=Type("a file", "FILE", _hosts_in_file),
@@ -156,6 +159,15 @@ _HOSTFILE = Option(
     flags=("--hostfile",),
     many=flat,
 )
+
+
+def size_options(options: Mapping[str, Option]) -> Iterator[click.Parameter]:
+    """Yield ``--size`` for a benchmark whose own `options` have only the ends of a range."""
+    if "max_bytes" in options and "sizes" not in options:
+        ends = [str(options[name].default) for name in _ENDS]
+        kind = Type("a size or a range", "SIZE[..SIZE]", lambda text: parse_range(text, *ends))
+        about = "Only this size or range, 1M, 1M..1G or 1M.., in place of -b and -e."
+        yield from click_options([Option(name=_RANGE, type=kind, help=about, flags=("--size",))])
 
 
 def launcher_options(
@@ -299,6 +311,12 @@ def _given_options(ctx: click.Context, flags: Collection[str]) -> "dict[str, Giv
         source = ctx.get_parameter_source(name) or ParameterSource.DEFAULT
         written = tuple(flag for flag in parameter.opts if flag in flags)
         given[name] = Given(value, origins.get(source, Origin.DEFAULT), written)
+    if _RANGE in given:
+        sizes = given.pop(_RANGE)
+        for name, end in _ENDS.items():
+            if given[name].flags:
+                raise RequestError("-b and -e have no effect with --size.", hint="Leave them out.")
+            given[name] = sizes._replace(value=sizes.value[end])
     in_files = given.pop("hostfile", None)
     if in_files is not None and in_files.value:
         given["hosts"] = _hosts_and_hosts_in_files(given.get("hosts"), in_files)

@@ -20,6 +20,7 @@ from fabbench.model.units import Sizes, format_time
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.counters.execution_counters import ExecutionCounters
+    from fabbench.logs.signs import Unread
     from fabbench.model.log import Log
     from fabbench.report.table import Table
     from fabbench.runs.store import StoredRun
@@ -201,6 +202,8 @@ def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
     )
 
 
+_DATED = {"log": "the log", "name": "the file name", "mtime": "the file's last change"}
+"""What the time of a log is from, in words."""
 _SUMMARY_FIELDS = ("benchmark", "target", "hosts", "arms", "created", "sizes")
 _RESULT_FIELDS = ("peak", "gate", "outcomes", "damaged")
 
@@ -376,25 +379,35 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
     """Show how a metric changed over the runs of a store, or over logs, and with which run.
 
     Runs of the same benchmark, options, configuration, target, number and types of nodes are one
-    series. It has the median of each run's repeats that are ok: at SIZE, or the best of all sizes
-    or of those of --size. A change of level is reported with its first run, and with what else
-    changed then: versions, image, nodes, environment; or as a slow drift. In 200 runs without a
-    change, looked at after each, the chance that one is ever reported is 5% at most, if neighboring
-    runs correlate by at most 0.7, or 0.5 with some outliers.
+    series. It has the median of each run's repeats that are ok: at SIZES, or the best of all sizes
+    or of those of --size. LOG is a file, or a directory of them, and counts as a run: a log's time
+    is that of the first line with one, else the date in its path, else the file's last change. A
+    change of level is reported with its first run, and with what else changed then: versions,
+    image, nodes, environment; or as a slow drift. In 200 runs without a change, looked at after
+    each, the chance that one is ever reported is 5% at most, if neighboring runs correlate by at
+    most 0.7, or 0.5 with some outliers.
 
     -o history.html is a page with a plot for each series.
 
     Example: fabbench history busbw@1G --where name=nightly
+
+    Example: fabbench history busbw nights/*.log
     """
     from fabbench.report.history_report import render_history
     from fabbench.runs.history import history, parse_metric, parse_where
+    from fabbench.runs.inputs import sources_of
+    from fabbench.runs.log_summaries import log_summaries
 
     name, sizes = parse_metric(metric, sizes)
     filters = parse_where(chosen["where"])
-    status = Exit.FINE
-    logs: list[Summary] | None = None
+    logs = None
+    left_out: list[Unread] = []
     if chosen["logs"]:
-        logs, status = _logs_by_time(chosen["logs"], store)
+        logs = log_summaries(sources_of(chosen["logs"], store), left_out)
+        for dated, words in _DATED.items():
+            names = [log.id for log in logs if log.dated == dated]
+            if names:
+                terminal.notify(f"Time from {words}: {listed(names)}.")
     runs = list(_matching_runs(store, logs, since=chosen["since"], figures=True))
     result = history(runs, name, sizes, filters)
     for run in runs:
@@ -402,22 +415,10 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
     if not result.series:
         terminal.notify(f"No run in {store} matches." if logs is None else "No log matches.")
         if form in {"markdown", "terminal", "html"}:
-            return status
+            return terminal.say_unread(left_out)
     if form == "terminal":
         spare = [*NAMED, *result.distinguishing(NAMED)]
         terminal.print_table(history_table(result), spare[::-1], wide=chosen["wide"])
     else:
         terminal.show(render_history, result, form)
-    return status
-
-
-def _logs_by_time(names: Sequence[str], store: Path) -> tuple[list["Summary"], Exit]:
-    """Return log files as runs, the newest first; say which are left out, and the exit status."""
-    from fabbench.logs.signs import Unread
-    from fabbench.runs.inputs import sources_of
-    from fabbench.runs.log_summaries import log_summaries
-
-    read = list(log_summaries(sources_of(names, store)))
-    status = terminal.say_unread([entry for entry in read if isinstance(entry, Unread)])
-    logs: list[Summary] = [entry for entry in read if not isinstance(entry, Unread)]
-    return sorted(logs, key=attrgetter("created"), reverse=True), status
+    return terminal.say_unread(left_out)

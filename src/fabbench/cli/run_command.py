@@ -22,6 +22,7 @@ from fabbench.cli.click_options import (
     launcher_options,
     launchers_by_option,
     pass_command_line,
+    size_options,
     started,
     typed_flags,
 )
@@ -98,9 +99,13 @@ class RunCommand(SectionedCommand):
         super().__init__(
             benchmark.name,
             callback=started(self.start),
-            params=[*self.all_but_work_parameters(), *click_options(wanted)],
+            params=[
+                *self.all_but_work_parameters(),
+                *click_options(wanted),
+                *size_options(self.work_options),
+            ],
             launchers=launchers_by_option(self.choices()),
-            work_options=self.work_options,
+            work_options=(*self.work_options, "size_range"),
             help=self.about(),
             short_help=benchmark.summary,
         )

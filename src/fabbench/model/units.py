@@ -89,17 +89,18 @@ def parse_sizes(text: str, low: str = "0", high: str = "1T") -> Sizes:
 
     `low` and `high`: where open ranges end; empty: they must not be open. Raise ValueError.
     """
-    return Sizes(tuple(_parse_range(part, low, high) for part in text.split(",")))
+    return Sizes(tuple(parse_range(part, low, high) for part in text.split(",")))
 
 
-def _parse_range(text: str, low: str, high: str) -> range:
+def parse_range(text: str, low: str, high: str) -> range:
+    """Read one size or range, as `parse_sizes` does."""
     first, dots, last = text.partition("..")
     try:
         smallest = parse_size(first or low if dots else text)
         largest = parse_size(last or high) if dots else smallest
     except ValueError as error:
         open_range = ", 1M.. or ..64K" if low else ""
-        raise ValueError(f"{error}. Write 1M, 64K,4M, 1M..1G{open_range}") from None
+        raise ValueError(f"{error}. Write 1M, 1M..1G{open_range}") from None
     if largest < smallest:
         raise ValueError(f"{text!r} ends before it begins")
     return range(smallest, largest + 1)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from fabbench.analysis.history import NOTICED, History, LevelChange, Series
-from fabbench.model.messages import counted, listed
+from fabbench.model.messages import counted
 from fabbench.model.units import (
     Scale,
     format_change,
@@ -19,12 +19,6 @@ from fabbench.report.templates import template
 
 NAMED = ("configuration", "benchmark", "case", "target")
 """The keys that name a series; others come after them."""
-_DATED = {
-    "log": "the first in the log",
-    "name": "that in the name",
-    "mtime": "the file's modification time: neither the log nor its name has one",
-}
-"""What the time of a log file is from, in words."""
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit")
 
 
@@ -67,17 +61,8 @@ def history_table(history: History) -> Table:
         rows=rows,
         align="l" * len(columns) + "rrrr",
         headline=headline(history),
-        notes=[*notes, *_time_sources(history)],
+        notes=notes,
     )
-
-
-def _time_sources(history: History) -> Iterator[str]:
-    """Yield what the times of log files are from."""
-    points = [point for each in history.series for point in each.points]
-    for dated, words in _DATED.items():
-        names = dict.fromkeys(point.run for point in points if point.dated == dated)
-        if names:
-            yield f"The time of {listed(tuple(names))} is {words}."
 
 
 def _level_cells(history: History, series: Series) -> tuple[str, ...]:

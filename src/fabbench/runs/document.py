@@ -118,8 +118,8 @@ class TestResult:
 
     def _why(self) -> str:
         if self.outcome == Outcome.FAILED:
-            return self.reason.removesuffix(": ")
-        return f"{self.outcome}: {self.reason}".removesuffix(": ")
+            return self.reason
+        return f"{self.outcome}: {self.reason}" if self.reason else self.outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

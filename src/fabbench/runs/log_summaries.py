@@ -1,8 +1,9 @@
 """Log files as runs: each with its time and its figures, so that they have a history."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 
 from fabbench.logs.signs import Unread
@@ -22,27 +23,30 @@ _NAMED = lazy(r".*(?<!\d)(20\d\d-?\d\d-?\d\d(?:[T_-]\d\d:?\d\d(?::?\d\d)?Z?)?)(?
 """A path with a date, with or without a time: of several the last one."""
 
 
-def log_summaries(sources: Iterable[Source]) -> Iterator[FullSummary | Unread]:
-    """Yield each file as the summary of a run, and what is left out, with the reason.
+def log_summaries(sources: Iterable[Source], left_out: list[Unread]) -> list[FullSummary]:
+    """Return files as summaries of runs, the newest first; others are `left_out`, with the reason.
 
     Raise RequestError for what is no file: it has no time.
     """
+    runs: list[FullSummary] = []
     for source in sources:
-        if source.run or source.name == "-":
+        name = source.name
+        if source.run or name == "-":
             raise RequestError(
-                f"{source.name} is not a log file.",
+                f"{name} is not a log file.",
                 hint="Leave LOG out for the runs of a store, and give files or folders of others.",
             )
         logs: list[Log] = []
         for _, entry in read_source(source, tables=True):
             if isinstance(entry, Unread):
-                yield entry
+                left_out.append(entry)
             elif entry.outcome == "ok":
                 logs.append(entry)
             else:
-                yield Unread(source.name, f"{entry.outcome}, and left out", remark=True)
+                left_out.append(Unread(name, f"{entry.outcome}, and left out", remark=True))
         if logs:
-            yield _summary(source.name, logs)
+            runs.append(_summary(name, logs))
+    return sorted(runs, key=attrgetter("created"), reverse=True)
 
 
 def _summary(name: str, logs: list[Log]) -> FullSummary:

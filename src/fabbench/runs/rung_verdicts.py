@@ -199,7 +199,7 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         diagnosis.contradiction,
         _not_tested(ended),
         failure,
-        next(_neighbors_of_tests(stored.tests), ""),
+        next((said for each in stored.tests for said in each.neighbors), ""),
         "" if proven else _not_proven(stored.document.fabric),
         *judgment.doubts,
     )
@@ -273,12 +273,6 @@ def _is_plain_limit_of(gate: Gate, figure: RungFigure) -> bool:
 def _missed_by(gate: Gate, value: float) -> float:
     """Return by how much a value misses a limit; 0 or less: it keeps it."""
     return gate.bound - value if gate.kind == AT_LEAST else value - gate.bound
-
-
-def _neighbors_of_tests(tests: Sequence[TestResult]) -> Iterator[str]:
-    """Yield what tests say of other runs of fabbench that were there at the same time."""
-    for each in tests:
-        yield from each.neighbors
 
 
 def _undecided(diagnosis: Diagnosis) -> str:

@@ -40,7 +40,7 @@ def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
 ) -> None:
     gate = parse_gate(text)
     assert (gate.metric.name, gate.kind, gate.relative) == (metric, kind, relative)
-    assert gate.sizes == (None if low is None or high is None else range(low, high + 1))
+    assert (gate.sizes and gate.sizes.ends) == (None if low is None else (low, high))
     assert gate.bound == pytest.approx(bound, rel=1e-9)
 
 
