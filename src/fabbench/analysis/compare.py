@@ -41,7 +41,7 @@ from fabbench.analysis.statistics import (
 )
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
-from fabbench.model.errors import Exit, RequestError, worst
+from fabbench.model.errors import Exit, RequestError, one_named, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, status_of
 from fabbench.model.units import Scale
 
@@ -325,17 +325,12 @@ def _check_request(
     for column in columns:
         if not column.logs:
             raise RequestError(f"{column.label} ({column.source}) contains no benchmark output.")
-    if metric is not None and metric not in METRICS:
-        raise RequestError(f"Unknown metric {metric}.", hint=_one_of(METRICS))
-    allowed = frozenset(name.replace("-", "_") for name in allow)  # or gpus-per-host
+    if metric is not None:
+        one_named("metric", metric, METRICS)
+    allowed = frozenset(name.replace("-", "_") for name in allow)
     for name in sorted(allowed - set(FIELDS)):
-        raise RequestError(f"Unknown field: {name}.", hint=_one_of(FIELDS))
+        one_named("field", name, dict.fromkeys(FIELDS))
     return allowed
-
-
-def _one_of(names: Iterable[str]) -> str:
-    known = ", ".join(names)
-    return f"One of {known}."
 
 
 def _refuse_differences(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:

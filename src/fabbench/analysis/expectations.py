@@ -230,12 +230,10 @@ def _likeliest(alternatives: Sequence[Expectation]) -> Expectation:
     normal = [each for each in alternatives if each.assessment is Assessment.NORMAL]
     judged = [each for each in alternatives if each.figures]
     chosen = [*normal, *judged, alternatives[-1]][0]
-    others = [
-        figure.value for each in alternatives if each is not chosen for figure in each.figures
-    ]
-    if not normal or not others:
+    over_nvlink = alternatives[0]  # If there are several: see `Setting.alternatives`
+    if not normal or chosen is over_nvlink or not over_nvlink.figures:
         return chosen
-    rate = chosen.scale.quantity(max(others))
+    rate = chosen.scale.quantity(max(figure.value for figure in over_nvlink.figures))
     faster = f"The log does not show the network: over NVLink, others have {rate}."
     return replace(chosen, remark=f"{chosen.remark} {faster}".strip())
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from fabbench.launchers.shared_options import InstanceOptions, declared_options
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
 from fabbench.model.messages import LONGEST_QUOTE, environment, redacted
 from fabbench.model.options import LauncherOptions
@@ -192,10 +192,7 @@ def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
 
 def rendering_named(name: str) -> Rendering:
     """Return one format. Raise RequestError, with the known names, if there is no such format."""
-    if name not in renderings():
-        known = ", ".join(sorted(renderings()))
-        raise RequestError(f"Unknown format {name}.", hint=f"One of {known}.")
-    return renderings()[name]
+    return one_named("format", name, renderings())
 
 
 def options_of_formats() -> Mapping[str, type[LauncherOptions]]:
@@ -402,10 +399,7 @@ def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
 
 def launcher_named(name: str) -> Launcher:
     """Return one launcher. Raise RequestError, with the known names, if there is no such one."""
-    if name not in launchers():
-        known = ", ".join(sorted(launchers()))
-        raise RequestError(f"Unknown target {name}.", hint=f"Known to --on: {known}.")
-    return launchers()[name]
+    return one_named("target", name, launchers())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

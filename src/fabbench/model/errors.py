@@ -1,9 +1,12 @@
 """Errors, each with a message and an exit status. Only `cli` turns them into output."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
+from typing import TypeVar
 
 from fabbench.model.compat import override
+
+T = TypeVar("T")
 
 
 class Exit(IntEnum):
@@ -89,3 +92,11 @@ def lacks_memory(error: BaseException) -> bool:
     if not isinstance(error, ImportError):
         return False
     return "map segment" in str(error) or "allocate memory" in str(error)
+
+
+def one_named(what: str, name: str, known: Mapping[str, T]) -> T:
+    """Return the one of a name. Raise RequestError, with the known names, if there is none."""
+    if name not in known:
+        names = ", ".join(sorted(known))
+        raise RequestError(f"Unknown {what} {name}.", hint=f"One of {names}.")
+    return known[name]

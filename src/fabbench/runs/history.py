@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from fabbench.analysis.history import History, HistoryPoint, Series, with_changes
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import RequestError, one_named
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import Sizes, parse_sizes
 from fabbench.runs.summary import FullSummary, Measured, Pairs, Summary
@@ -18,13 +18,11 @@ _LARGE = 1 << 30
 def parse_metric(text: str, sizes: Sizes | None = None) -> tuple[Metric, Sizes | None]:
     """Parse METRIC[@SIZE[..SIZE]], besides the `sizes` of ``--size``. Raise RequestError."""
     name, at, size = text.partition("@")
-    if name not in METRICS:
-        known = ", ".join(METRICS)
-        raise RequestError(f"Unknown metric {name}.", hint=f"One of {known}.")
+    metric = one_named("metric", name, METRICS)
     if at and sizes is not None:
         raise RequestError(f"Both {text} and --size give a size.", hint="Leave one out.")
     try:
-        return METRICS[name], parse_sizes(size) if at else sizes
+        return metric, parse_sizes(size) if at else sizes
     except ValueError as error:
         raise RequestError(f"Invalid size in {text!r}: {error}.") from None
 

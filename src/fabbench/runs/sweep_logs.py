@@ -16,7 +16,7 @@ from fabbench.analysis.aggregate import printed_step
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.collectives import MISMATCH
 from fabbench.logs.signs import Unread
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
@@ -152,10 +152,7 @@ def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
     it is busbw.
     """
     if requested is not None:
-        if requested not in METRICS:
-            known = ", ".join(METRICS)
-            raise RequestError(f"Unknown metric {requested}.", hint=f"One of {known}.")
-        return METRICS[requested]
+        return one_named("metric", requested, METRICS)
     votes: Counter[str] = Counter()
     for log in logs:
         measured = {name for point in log.points for name in point.metrics}
