@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,34 @@ def test_a_page(store: Path, tmp_path: Path) -> None:
     assert f"with run {ids(store)[CHANGED]}, 1998-08-08" in text
     nothing = history(store, "busbw", "--where", "case=none", "--format", "html")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
+
+
+LOG = Path("examples/logs/allreduce-2node-socket.txt")
+
+
+def test_log_files_have_a_history_by_the_time_that_each_has(tmp_path: Path) -> None:
+    text = LOG.read_text("utf-8")
+    (tmp_path / "by-name-20260301T040000.txt").write_text(text)
+    (tmp_path / "2026-01-01-by-log.txt").write_text(f"2026-02-01 02:00:00+02:00 begin\n{text}")
+    (tmp_path / "by-mtime-20269999.txt").write_text(text)  # No date has these digits
+    os.utime(tmp_path / "by-mtime-20269999.txt", (1767225600, 1767225600))
+    (tmp_path / "cut-2026-04-01.txt").write_text(text[:900])
+    done = history(tmp_path, "busbw@64K,1M", str(tmp_path), "--format", "json")
+    (series,) = json.loads(done.stdout)["series"]
+    assert done.exit_code == 0
+    assert series["key"]["configuration"] == "socket"
+    assert [(point["created"], point["dated"]) for point in series["points"]] == [
+        ("2026-01-01T00:00:00Z", "mtime"),
+        ("2026-02-01T00:00:00Z", "log"),
+        ("2026-03-01T04:00:00Z", "name"),
+    ]
+    assert "cut-2026-04-01.txt: truncated" in done.stderr
+    recent = history(tmp_path, "busbw", str(tmp_path), "--since", "1d", "--format", "json")
+    assert json.loads(recent.stdout)["series"] == []
+
+
+def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    done = history(tmp_path, "busbw", str(LOG), str(tmp_path / "missing.log"))
+    assert done.exit_code == 3
+    assert "missing.log" in done.stderr
+    assert "1 run in 1 series" in done.stdout

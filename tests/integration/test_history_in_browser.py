@@ -30,7 +30,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     ]
     found = [with_changes({**KEY, "configuration": name}, points, 0.1) for name in ("efa", "tcp")]
     target = folder / "history.html"
-    history = History(metric=METRICS["busbw"], size=None, series=found)
+    history = History(metric=METRICS["busbw"], sizes=None, series=found)
     target.write_text("".join(history_page(history)), "utf-8")
     with browser(folder / "profile") as started:
         started.look()

@@ -124,10 +124,13 @@ def factor(default: str) -> Any:
     )
 
 
-def sizes(help_: str, *default: str, low: str = "", high: str = "") -> Any:
+_NO_END = "an open end"  # is no size: what ranges have that must not be open
+
+
+def sizes(help_: str, *default: str, low: str = _NO_END, high: str = _NO_END) -> Any:
     """Declare sizes that are listed one by one; those of a range double.
 
-    `low` and `high`: where open ranges end; empty: there are none.
+    `low` and `high`: where open ranges end.
     """
 
     def read(text: str) -> list[int]:

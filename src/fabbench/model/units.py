@@ -87,7 +87,7 @@ def _range_in_words(sizes: range) -> str:
 def parse_sizes(text: str, low: str = "0", high: str = "1T") -> Sizes:
     """Read sizes and ranges of sizes: ``1M``, ``64K,4M``, ``1M..1G``, ``1M..``, ``..64K``.
 
-    `low` and `high`: where open ranges end; empty: they must not be open. Raise ValueError.
+    `low` and `high`: where open ranges end, as text. Raise ValueError.
     """
     return Sizes(tuple(parse_range(part, low, high) for part in text.split(",")))
 
@@ -99,8 +99,7 @@ def parse_range(text: str, low: str, high: str) -> range:
         smallest = parse_size(first or low if dots else text)
         largest = parse_size(last or high) if dots else smallest
     except ValueError as error:
-        open_range = ", 1M.. or ..64K" if low else ""
-        raise ValueError(f"{error}. Write 1M, 1M..1G{open_range}") from None
+        raise ValueError(f"{error}. Write 1M, or a range such as 1M..1G") from None
     if largest < smallest:
         raise ValueError(f"{text!r} ends before it begins")
     return range(smallest, largest + 1)

@@ -7,6 +7,7 @@ import re
 
 from fabbench.analysis.history import History, HistoryPoint, Series, with_changes
 from fabbench.model.log import METRICS
+from fabbench.model.units import parse_sizes
 from fabbench.report.history_report import history_page
 from tests.support.pages import HOSTILE, Page, assert_nothing_is_fetched
 
@@ -28,7 +29,7 @@ def series(count: int = 20, **more: str) -> Series:
 
 
 def written(*found: Series) -> str:
-    history = History(metric=METRICS["busbw"], size=1 << 30, series=found)
+    history = History(metric=METRICS["busbw"], sizes=parse_sizes("1G"), series=found)
     return "".join(history_page(history))
 
 
