@@ -109,3 +109,23 @@ def test_nothing_is_contacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", refused)
     done = render("nccl", "--ab", "--instance-type", "p5.48xlarge")
     assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "ends"),
+    [
+        ("1M..1G", "-b 1M -e 1G"),
+        ("64K", "-b 64K -e 64K"),
+        ("1G..", "-b 1G -e 2G"),
+    ],
+)
+def test_sizes_of_a_program_that_steps_by_itself_are_one_option(typed: str, ends: str) -> None:
+    done = render("nccl", "--efa", "--size", typed, "--instance-type", "p5.48xlarge")
+    assert done.exit_code == 0, done.stderr
+    assert ends in " ".join(done.stdout.replace("\\\n", " ").split())
+
+
+@pytest.mark.parametrize("words", [("64K,4M",), ("1M..", "-b", "8"), ("4G..",)])
+def test_several_ranges_and_ends_beside_a_range_are_refused(words: tuple[str, ...]) -> None:
+    done = render("nccl", "--efa", "--instance-type", "p5.48xlarge", "--size", *words)
+    assert done.exit_code == 2
