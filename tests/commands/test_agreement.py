@@ -115,3 +115,12 @@ def test_a_gate_holds_only_if_it_does_for_all_logs(command: str) -> None:
     assert (done.exit_code, done.stderr.count("Gate passed")) == (1, 0)
     done = fabbench(command, *files, "--gate", "busbw@2G>=4GB/s")
     assert (done.exit_code, done.stderr) == (0, "Gate passed: busbw@2G>=4GB/s\n")
+
+
+def test_commands_agree_on_the_peak_of_a_log() -> None:
+    """Two sizes of this log have its highest rate."""
+    log = "examples/logs/x-ofi-tcp.txt"
+    (alone,) = json.loads(runner().invoke(cli, ["parse", log, "--format", "json"]).stdout)["logs"]
+    compared = runner().invoke(cli, ["compare", log, log, "--format", "json"])
+    (first, _) = json.loads(compared.stdout)["columns"]
+    assert {name: first["peak"][name] for name in alone["peak"]} == alone["peak"]

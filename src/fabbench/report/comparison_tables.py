@@ -468,15 +468,18 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
     }
 
 
-def _peak_record(sections: Iterable[ComparisonSection], column: int) -> PlainData | None:
-    """Return the highest rate of a column, with the key of its table; None without any."""
+def _peak_record(sections: Iterable[ComparisonSection], column: int) -> Mapping[str, object] | None:
+    """Return the highest rate of a column, with the key of its table; None without any.
+
+    Of several sizes with it the largest, as for a log.
+    """
     peak = None
     highest = 0.0
     for section in sections:
         if section.metric.lower_is_better:
             continue
         for size, figure in section.figures(column):
-            if figure.value > highest:
+            if figure.value and figure.value >= highest:
                 highest = figure.value
                 measured = picked(section, metric="metric.name", unit="metric.unit")
                 peak = {**measured, "value": highest, "size": size, **section.key}
