@@ -318,7 +318,7 @@ class PairTests(NamedTuple):
 
     def only(self, chosen: Flags) -> "PairTests":
         """Return some of the tests."""
-        return PairTests(*(column[chosen] for column in self))
+        return PairTests._make(column[chosen] for column in self)
 
     def links(self, count: int) -> Ints:
         """Return test → the number of its link: the same in both directions; `count`: nodes."""
