@@ -373,7 +373,7 @@ def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
 @click.command("history")
 @click.argument("metric", metavar="METRIC[@SIZES]")
 @click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path())
-@takes("where", "since", "sizes", "store", "wide")
+@takes("where", "since", "sizes", "store")
 @results(("markdown", "csv", "json", "html", "terminal"))
 def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **chosen: Any) -> Exit:
     """Show how a metric changed over the runs of a store, or over logs, and with which run.
@@ -416,9 +416,5 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
         terminal.notify(f"No run in {store} matches." if logs is None else "No log matches.")
         if form in {"markdown", "terminal", "html"}:
             return terminal.say_unread(left_out)
-    if form == "terminal":
-        spare = [*NAMED, *result.distinguishing(NAMED)]
-        terminal.print_table(history_table(result), spare[::-1], wide=chosen["wide"])
-    else:
-        terminal.show(render_history, result, form)
+    terminal.show(render_history, result, form)
     return terminal.say_unread(left_out)
