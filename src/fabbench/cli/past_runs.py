@@ -212,7 +212,7 @@ def _run_record(store: Path, run: "Summary") -> dict[str, object]:
     from fabbench.report.table import picked
 
     path = str(store / run.path)
-    record = {"id": run.id, "name": run.name, "path": path}
+    record: dict[str, object] = {"id": run.id, "name": run.name, "path": path}
     return record | picked(run, *_SUMMARY_FIELDS, *_RESULT_FIELDS)
 
 

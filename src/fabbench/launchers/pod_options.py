@@ -196,7 +196,7 @@ class PodOptions(LauncherOptions):
         return replace(self, **usual)
 
 
-_EMPTY = (None, "", [], {})
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
 @cache

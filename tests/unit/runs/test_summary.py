@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fabbench.model.log import METRICS
+from fabbench.model.units import Sizes
 from fabbench.runs.store import StoredRun
 from fabbench.runs.summary import FullSummary, Summary, summaries, summary_of, write_summary
 from tests.support.store_fixtures import RUNS
@@ -69,9 +70,12 @@ def test_what_was_measured_is_kept(store: Path) -> None:
     assert [each.configuration for each in found] == ["socket", "tcp"]
     key = dict(found[0].key)
     assert (key["case"], key["nodes"], key["type"]) == ("all_reduce", "2", "p4d.24xlarge")
-    value, best = found[0].value(BUSBW, range(2 << 30, (2 << 30) + 1)), found[0].value(BUSBW)
+    value, best = (
+        found[0].value(BUSBW, Sizes((range(2 << 30, (2 << 30) + 1),))),
+        found[0].value(BUSBW),
+    )
     assert 60e9 < (value or 0) <= (best or 0) < 80e9
-    assert found[0].value(BUSBW, range(3, 4)) is None
+    assert found[0].value(BUSBW, Sizes((range(3, 4),))) is None
     (quickest, _) = (each.value(METRICS["time"]) for each in kept.measured if each.metric == "time")
     assert (quickest or 1) < 1e-3  # the best time is the least
 

@@ -70,7 +70,7 @@ class ModalRendering(Rendering):
             undefined=StrictUndefined,
         )
         fabrics = {configuration.fabric for configuration in source.plan.configurations}
-        return app.render(
+        rendered: str = app.render(
             command=source.command,
             title=headline(source.plan),
             first=source.plan.configurations[0].label,
@@ -80,11 +80,12 @@ class ModalRendering(Rendering):
             rdma=not fabrics.isdisjoint(RDMA),
             timeout_s=min(longest_s(source.plan), _LONGEST_S),
             inherited=source.request.target.inherited,  # Modal gets their values as a secret
-            add_python=not benchmark.python_packages
-            or bool(packages),  # Else the image has its own
+            # Else the image has its own
+            add_python=not benchmark.python_packages or bool(packages),
             packages=packages,
             script=literal(text),
         )
+        return rendered
 
 
 def _opening(target: Target) -> str:
