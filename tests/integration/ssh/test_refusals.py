@@ -3,12 +3,19 @@
 Each with status 3, a sentence for each host, and a way out.
 """
 
+import json
+import sys
+from collections.abc import Mapping
+
 import pytest
 
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, STANDIN, Labs
-from tests.support.hosts import HOME, Lab
+from tests.support.hosts import HOME, Host, Lab, processes
 from tests.support.ssh_faults import SLOW
-from tests.support.ssh_runs import nccl, nothing_left, run
+from tests.support.ssh_runs import argv, hosts, nccl, nothing_left, pingpong, run
+
+SWEEP = ("--fabric", "tcp", "--size", "1M", "--iterations", "20", "--tolerance", "80%", "--json")
+READ_ONLY = "/tmp on node1 cannot be written to"
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
 
@@ -101,3 +108,33 @@ def test_a_full_disk_on_the_laptop(lab: Labs, size: str) -> None:
     assert done.returncode == 3
     assert "No space left" in done.stderr
     assert "--store" in done.stderr
+
+
+def test_a_host_whose_tmp_is_read_only_is_named(lab: Labs) -> None:
+    """A check fails it, a sweep leaves it out, and a run of two hosts does not start."""
+    site = lab(3, fresh=True, tmp="64m")
+    site[1].sh(["mount", "-o", "remount,ro", "/tmp"])
+    # The links of fresh hosts come up a moment after they do.
+    assert processes.eventually(lambda: all(logs_in(site, host) for host in site.hosts))
+    check = [sys.executable, "-m", "fabbench", "check", "--on", "ssh", *hosts(site), "--json"]
+    with nothing_left(site):
+        checked = run(site, check)
+        swept = run(site, argv("sweep", "pingpong", "--on", "ssh", *hosts(site), *SWEEP))
+    failed = {each["host"] for each in json.loads(checked.stdout) if is_failed(each)}
+    assert failed == {"node1"}, checked.stdout
+    found = json.loads(swept.stdout)
+    assert (swept.returncode, found["suspects"]) == (4, []), found
+    (undecided,) = found["undecided"]
+    assert undecided["name"] == "node1"
+    assert READ_ONLY in undecided["evidence"]
+    said = refused(site, pingpong(site, "--fabric", "tcp", "--size", "64"))
+    assert READ_ONLY in said
+    assert "node1" in said
+
+
+def logs_in(site: Lab, host: Host) -> bool:
+    return site.run(["ssh", host.name, "true"]).returncode == 0
+
+
+def is_failed(check: Mapping[str, str]) -> bool:
+    return (check["check"], check["status"]) == ("files", "fail")
