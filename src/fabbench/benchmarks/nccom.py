@@ -100,7 +100,8 @@ def _command_event(command: CommandLine) -> Command:
     collective = _COLLECTIVE.search(command.arguments)
     if collective is None:
         return Command((Setting(facts=facts),))
-    return Command((Setting(_SHORT.get(collective[1], collective[1]), facts),))
+    case = _SHORT.get(collective[1], collective[1])
+    return Command((Setting(case, facts),))
 
 
 def _fits(row: Row) -> bool:

@@ -154,9 +154,10 @@ def _are_of_one_test(execution: Execution) -> bool:
     rows += execution.rows
     counts = [int(row.cells[0]) for row in rows]
     figures = [*chain.from_iterable(map(_figures, rows))]
-    low = max((moved.low / sent.high for _, moved, sent in figures), default=0)
-    high = min((moved.high / (sent.low or 1e-9) for _, moved, sent in figures), default=0)
-    return counts == sorted(counts) and low <= high
+    smallest = [bandwidth.low / rate.high for _, bandwidth, rate in figures]
+    largest = [bandwidth.high / (rate.low or 1e-9) for _, bandwidth, rate in figures]
+    have_one_size = max(smallest, default=0) <= min(largest, default=0)
+    return have_one_size and counts == sorted(counts)
 
 
 def _settle(execution: Execution) -> Sequence[Row]:

@@ -458,7 +458,8 @@ class Pair:
     def is_mixed(self) -> bool:
         """Whether it is more than one pair: of two endpoint types, or with a third stream."""
         streams = {process.stream for process in self.processes if process.rows}
-        return len(streams) > 2 or len(self.reported.get("endpoint", {})) > 1
+        endpoints = self.reported.get("endpoint", {})
+        return len(streams) > 2 or len(endpoints) > 1
 
     def process_at(self, stream: Stream, *, begins: bool = False) -> Process:
         """Return the process that prints to a stream: a new one if none does yet, or one begins.

@@ -108,7 +108,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     def read(row: Row) -> Row | None:  # None: its figures contradict each other, or may be cut
         low, high = _blocks(row)
-        return row if low <= threads <= high * slack and not _is_cut(row) else None
+        is_whole = low <= threads <= high * slack and not _is_cut(row)
+        return row if is_whole else None
 
     if _DEFAULTS.items() <= facts.items():
         execution.record.findings.append(_SLOW)
@@ -124,7 +125,8 @@ def _is_cut(row: Row) -> bool:
     if in_mib is None:
         return False
     in_gb = float(row.cells[-1])
-    half_digit = 0.5 * 10.0 ** (math.floor(math.log10(in_gb or 1)) - 5)
+    magnitude = math.floor(math.log10(in_gb or 1))
+    half_digit = 0.5 * 10.0 ** (magnitude - 5)
     return not in_mib.overlaps(in_gb - half_digit, in_gb + half_digit)
 
 

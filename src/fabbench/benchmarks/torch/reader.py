@@ -165,7 +165,8 @@ def _header_events(layouts: Sequence[Layout], execution: Execution | None) -> Ev
     if is_announced:
         return (Header(layouts),)
     # The reports with latencies are of any collective.
-    return (Begin(), Setting("all_reduce" if len(layouts) == 1 else None), Header(layouts))
+    case = "all_reduce" if len(layouts) == 1 else None
+    return (Begin(), Setting(case), Header(layouts))
 
 
 def _layouts(text: str) -> Sequence[Layout]:
