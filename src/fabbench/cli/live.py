@@ -218,13 +218,15 @@ class RunScreen(_Screen, Watcher):
         end = len(sizes)
         if progress.newest in sizes:
             end = sizes.index(progress.newest) + 1
-        section = replace(section, rows=section.rows[:end][-_MAX_ROWS:])
+        newest = section.rows[:end][-_MAX_ROWS:]
+        section = replace(section, rows=newest)
         table = align_decimals(section_table(comparison, [section], terminal=True, live=True))
         # Of a table too wide, the part with the column of the current configuration
         parts = list(split_to_width(table, width))
         label = "" if progress.current is None else progress.current.configuration.label
         part = next((part for part in parts if label in part.header), parts[0])
-        return [table.title, *"".join(grid_pieces(part, width=width)).splitlines()]
+        drawn = "".join(grid_pieces(part, width=width))
+        return [table.title, *drawn.splitlines()]
 
 
 class SweepScreen(_Screen):

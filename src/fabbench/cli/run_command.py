@@ -382,7 +382,8 @@ def _first_step(
             where = f"{command.role} on {host}" if command.role else "every host"
             commands.append(f"{shlex.join(command.argv)}   ({where})")
     else:
-        started = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
+        shown = tuple(replace(each, unset=()) for each in step.commands)
+        started = replace(step, commands=shown)
         launcher = launcher_named(request.target.launcher)
         commands.append(shlex.join(launcher.command_line(started, hosts, request.target)))
     return execution.configuration, execution.steps, " ".join(words), commands

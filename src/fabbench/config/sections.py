@@ -228,7 +228,8 @@ def _unknown_name(path: str, name: str, valid: Iterable[str], what: str) -> Requ
     near = did_you_mean(nearest(name.replace("_", "-"), [*valid]))
     where = f"{path}: unknown" if path else "Unknown"
     known = ", ".join(valid) or "none"
-    return RequestError(f"{where} {what} {name!r}.{near} Valid here: {known}.")
+    seen = f"{where} {what} {name!r}.{near}"
+    return RequestError(f"{seen} Valid here: {known}.")
 
 
 def _mapping(tree: Tree, path: str, expected: str) -> Entries:
@@ -248,7 +249,8 @@ def _section(
     for name, entry in entries.items():
         if name not in known:
             raise _unknown_name(path, name, known, what)
-        values[name] = known[name](entry, f"{path}.{name}" if path else name)
+        place = f"{path}.{name}" if path else name
+        values[name] = known[name](entry, place)
     return values
 
 
@@ -256,7 +258,10 @@ def _named_entries(read: Callable[[str, Tree, str], Any], tree: Tree, path: str)
     """Read a mapping whose keys are names that the user chose."""
     expected, _ = ABOUT[path.rpartition(".")[2]]
     entries = _mapping(tree, path, expected)
-    return {name: read(name, entry, f"{path}.{name}") for name, entry in entries.items()}
+    values = {}
+    for name, entry in entries.items():
+        values[name] = read(name, entry, f"{path}.{name}")
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +316,8 @@ class Reader:
             entries = {path: tree}
         else:
             raise _wrong_kind(path, tree, option.expected)
-        return option.many(self._scalar(option, each, place) for place, each in entries.items())
+        values = [self._scalar(option, each, place) for place, each in entries.items()]
+        return option.many(values)
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
         expected = option.type.expected
@@ -373,7 +379,8 @@ class Reader:
         common = ", ".join(declared(Target))
         entries = {**_mapping(tree, path, f"a mapping with some of {LAUNCHER}, {common}")}
         expected, _ = ABOUT[OPTIONS]
-        entries |= _mapping(entries.pop(OPTIONS, None), f"{path}.{OPTIONS}", expected)
+        more = entries.pop(OPTIONS, None)
+        entries |= _mapping(more, f"{path}.{OPTIONS}", expected)
         launcher = self._launcher_of(entries.pop(LAUNCHER, None), path)
         kind = self.launchers[launcher]
         keys = {**self._option_readers(Target, without=kind.without), **self._option_readers(kind)}

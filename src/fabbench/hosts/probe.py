@@ -79,7 +79,8 @@ def _interface(sys_class_net: Entry, name: str, address: str) -> Interface:
 
 def default_interface(answer: Answer) -> str:
     """Return the interface of the default route with the smallest metric; empty: none."""
-    defaults = [route for route in _routes(answer) if not route.target and not route.mask]
+    routes = list(_routes(answer))
+    defaults = [route for route in routes if not route.target and not route.mask]
     by_metric = sorted(defaults, key=lambda route: route.metric)
     return next((route.interface for route in by_metric), "")
 

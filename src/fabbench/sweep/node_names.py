@@ -28,7 +28,8 @@ class NodeNames:
         # First by the names that logs say; then also by those that files have, and how.
         in_names = [self.of(path, hosts) for path, hosts in logs]
         self._known.update(*in_names)
-        templates = [template_of(path, self.of(path, hosts)) for path, hosts in logs]
+        nodes_of = {path: self.of(path, hosts) for path, hosts in logs}
+        templates = [template_of(path, nodes) for path, nodes in nodes_of.items()]
         self._templates = tuple(filter(None, dict.fromkeys(templates)))
 
     def of(self, path: str, hosts: Collection[str]) -> tuple[str, ...]:

@@ -325,7 +325,8 @@ def check_nodes(
             "GPUs": _gpus_of(node, entry),
         }
         for name, (status, seen, advice) in results.items():
-            checks.append(Check(host=node.name, name=name, status=status, seen=seen, advice=advice))
+            check = Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
+            checks.append(check)
     return (*checks, _check_partition(all_nodes, partition, required))
 
 
@@ -348,8 +349,8 @@ def _type_of(node: SlurmNode, entry: Instance | None) -> _Result:
         seen = f"No node feature is an instance type (features: {features})."
         advice = "Pass --instance-type, which determines the number of EFA interfaces."
         return Status.SKIP, seen, advice
-    seen = f"{entry.instance_type}: {entry.efa_interfaces} EFA interfaces, {entry.gpus} GPUs."
-    return Status.PASS, seen, ""
+    most = entry.efa_counts[-1]
+    return Status.PASS, f"{entry.instance_type}: {most} EFA interfaces, {entry.gpus} GPUs.", ""
 
 
 def _gpus_of(node: SlurmNode, entry: Instance | None) -> _Result:
@@ -359,7 +360,8 @@ def _gpus_of(node: SlurmNode, entry: Instance | None) -> _Result:
     advice = "Check gres.conf, and that all GPUs of the node work."
     if not node.gpus:
         advice = "Pass --set no-gres=true on clusters without GRES."
-    return Status.WARN, f"{seen} {entry.instance_type} has {entry.gpus}.", advice
+    usual = f"{entry.instance_type} has {entry.gpus}."
+    return Status.WARN, f"{seen} {usual}", advice
 
 
 def _check_partition(
@@ -370,7 +372,8 @@ def _check_partition(
     try:
         fit = select_nodes(all_nodes, partition, required or 1)
     except MachineError as error:
-        return check(status=Status.FAIL, seen=str(error), advice=error.hint or "")
+        advice = error.hint or ""
+        return check(status=Status.FAIL, seen=str(error), advice=advice)
     seen = f"{len(fit)} of {len(all_nodes)} nodes can run jobs."
     return check(status=Status.PASS, seen=seen)
 
