@@ -214,8 +214,11 @@ def _cpus(nodes: _Nodes) -> Object:
 
 def _devices(share: PodResources) -> Object:
     """Return what pods request of a fabric, as numbers where they are."""
-    limits = {name: text for name, text in share.limits().items() if name not in {GPU, "memory"}}
-    return {name: int(text) if text.isdigit() else text for name, text in limits.items()}
+    devices: Object = {}
+    for name, text in share.limits().items():
+        if name not in {GPU, "memory"}:
+            devices[name] = int(text) if text.isdigit() else text
+    return devices
 
 
 def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
