@@ -135,8 +135,10 @@ def sizes(help_: str, *default: str, low: str = _NO_END, high: str = _NO_END) ->
 
     def read(text: str) -> list[int]:
         ranges = parse_sizes(text, low, high).ranges
-        sweeps = [Sweep(first=each[0], last=each[-1]) for each in ranges]
-        return [size for sweep in sweeps for size in sweep.sizes()]
+        sizes: list[int] = []
+        for each in ranges:
+            sizes += Sweep(first=each[0], last=each[-1]).sizes()
+        return sizes
 
     return option(
         Size(SIZES.expected, SIZES.metavar, read),

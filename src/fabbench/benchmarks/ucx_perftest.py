@@ -155,7 +155,7 @@ def _are_of_one_test(execution: Execution) -> bool:
     counts = [int(row.cells[0]) for row in rows]
     figures = [*chain.from_iterable(map(_figures, rows))]
     smallest = [bandwidth.low / rate.high for _, bandwidth, rate in figures]
-    largest = [bandwidth.high / (rate.low or 1e-9) for _, bandwidth, rate in figures]
+    largest = [bandwidth.high / max(rate.low, 1e-9) for _, bandwidth, rate in figures]
     have_one_size = max(smallest, default=0) <= min(largest, default=0)
     return have_one_size and counts == sorted(counts)
 

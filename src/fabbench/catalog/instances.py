@@ -55,9 +55,10 @@ class Instance:
         """Return whether its GPUs have this name, such as ``NVIDIA A100-SXM4-40GB``."""
         words = {*name.replace("-", " ").split()}
         named_memory = [word for word in words if re.fullmatch(r"\d+GB", word)]
-        memory = f"{(self.gpu_memory_mib or 0) // 1024}GB"
+        gigabytes = (self.gpu_memory_mib or 0) // 1024
         # A name without its memory is of any.
-        return words.issuperset(self.gpu_model.split()) and memory in (named_memory or [memory])
+        has_memory = not named_memory or f"{gigabytes}GB" in named_memory
+        return has_memory and words.issuperset(self.gpu_model.split())
 
 
 def plain(instance_type: str) -> str:

@@ -167,7 +167,8 @@ def size_options(options: Mapping[str, Option]) -> Iterator[click.Parameter]:
         ends = [str(options[name].default) for name in _ENDS]
         kind = Type("a size or a range", "SIZE[..SIZE]", lambda text: parse_range(text, *ends))
         about = "Only this size or range, 1M, 1M..1G or 1M.., in place of -b and -e."
-        yield from click_options([Option(name=_RANGE, type=kind, help=about, flags=("--size",))])
+        option = Option(name=_RANGE, type=kind, help=about, flags=("--size",))
+        yield from click_options([option])
 
 
 def launcher_options(
@@ -312,15 +313,19 @@ def _given_options(ctx: click.Context, flags: Collection[str]) -> "dict[str, Giv
         written = tuple(flag for flag in parameter.opts if flag in flags)
         given[name] = Given(value, origins.get(source, Origin.DEFAULT), written)
     if _RANGE in given:
-        sizes = given.pop(_RANGE)
-        for name, end in _ENDS.items():
-            if given[name].flags:
-                raise RequestError("-b and -e have no effect with --size.", hint="Leave them out.")
-            given[name] = sizes._replace(value=sizes.value[end])
+        given |= _ends_of_range(given.pop(_RANGE), given)
     in_files = given.pop("hostfile", None)
     if in_files is not None and in_files.value:
         given["hosts"] = _hosts_and_hosts_in_files(given.get("hosts"), in_files)
     return given
+
+
+def _ends_of_range(sizes: "Given", given: "Mapping[str, Given]") -> "Iterator[tuple[str, Given]]":
+    """Yield the smallest and the largest size that ``--size`` stands for."""
+    for name, end in _ENDS.items():
+        if given[name].flags:
+            raise RequestError("-b and -e have no effect with --size.", hint="Leave them out.")
+        yield name, sizes._replace(value=sizes.value[end])
 
 
 def _hosts_and_hosts_in_files(hosts: "Given | None", in_files: "Given") -> "Given":

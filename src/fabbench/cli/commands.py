@@ -196,15 +196,19 @@ def _rows_by_section(ctx: click.Context, *, short: bool) -> Mapping[str, list[He
         record = option.get_help_record(ctx)
         if record is None or (short and not _is_common(command, option)):
             continue
-        flags, about = record
         section = _section_of(command, option)
-        if section == _SET:  # shown as it is typed after --set
-            flags = flags.removeprefix(RARE).replace(" ", "=", 1)
+        row = _as_set(record) if section == _SET else record
         if short:
-            flags, about = _shortened_row(flags, about)
+            row = _shortened_row(*row)
             section = section if section in _SECTION_ORDER else _WHERE
-        sections[section].append((flags, about))
+        sections[section].append(row)
     return sections
+
+
+def _as_set(row: HelpRow) -> HelpRow:
+    """Return a row with its option as it is typed after ``--set``."""
+    flags, about = row
+    return flags.removeprefix(RARE).replace(" ", "=", 1), about
 
 
 def _section_of(command: click.Command, option: click.Parameter) -> str:

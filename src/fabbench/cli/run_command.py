@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -363,6 +364,11 @@ def _host_line(host: "Host") -> str:
     return f"{host.name}: {about}"
 
 
+def _assignment(name: str, value: str) -> str:
+    """Return a variable as a shell has it before a command."""
+    return f"{name}={shlex.quote(value)}"
+
+
 def _first_step(
     execution: "Execution", inventory: "Inventory", request: "RunRequest"
 ) -> tuple[object, ...]:
@@ -374,7 +380,7 @@ def _first_step(
     env: dict[str, str] = {}
     for command in step.commands:
         env |= command.env
-    words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
+    words = starmap(_assignment, env.items())
     commands = []
     if step.pair:  # Both are started one by one; else one command line starts all ranks
         for command in step.commands:

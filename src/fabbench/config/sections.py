@@ -254,6 +254,18 @@ def _section(
     return values
 
 
+def _entries_of_many(option: Option, tree: Tree, path: str) -> dict[str, Tree]:
+    """Return the values of an option that takes several, by their places in the file."""
+    variables = isinstance(option.type, Environment)
+    if isinstance(tree, list) and tree:
+        return {f"{path}[{index}]": each for index, each in enumerate(tree)}
+    if variables and isinstance(tree, dict):
+        return {f"{path}.{name}": _assignment(name, tree[name]) for name in tree}
+    if tree and option.type.lists and not variables:  # One text that may be a list itself
+        return {path: tree}
+    raise _wrong_kind(path, tree, option.expected)
+
+
 def _named_entries(read: Callable[[str, Tree, str], Any], tree: Tree, path: str) -> dict[str, Any]:
     """Read a mapping whose keys are names that the user chose."""
     expected, _ = ABOUT[path.rpartition(".")[2]]
@@ -307,15 +319,7 @@ class Reader:
         """
         if not option.many:
             return self._scalar(option, tree, path)
-        variables = isinstance(option.type, Environment)
-        if isinstance(tree, list) and tree:
-            entries = {f"{path}[{index}]": each for index, each in enumerate(tree)}
-        elif variables and isinstance(tree, dict):
-            entries = {f"{path}.{name}": _assignment(name, tree[name]) for name in tree}
-        elif tree and option.type.lists and not variables:  # One text that may be a list itself
-            entries = {path: tree}
-        else:
-            raise _wrong_kind(path, tree, option.expected)
+        entries = _entries_of_many(option, tree, path)
         values = [self._scalar(option, each, place) for place, each in entries.items()]
         return option.many(values)
 

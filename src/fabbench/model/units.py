@@ -75,7 +75,9 @@ class Sizes:
     @property
     def ends(self) -> tuple[int, int]:
         """The smallest and the largest size."""
-        return min(each[0] for each in self.ranges), max(each[-1] for each in self.ranges)
+        first = min(each[0] for each in self.ranges)
+        last = max(each[-1] for each in self.ranges)
+        return first, last
 
 
 def _range_in_words(sizes: range) -> str:
@@ -89,7 +91,8 @@ def parse_sizes(text: str, low: str = "0", high: str = "1T") -> Sizes:
 
     `low` and `high`: where open ranges end, as text. Raise ValueError.
     """
-    return Sizes(tuple(parse_range(part, low, high) for part in text.split(",")))
+    ranges = [parse_range(part, low, high) for part in text.split(",")]
+    return Sizes(tuple(ranges))
 
 
 def parse_range(text: str, low: str, high: str) -> range:

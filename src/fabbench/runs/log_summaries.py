@@ -66,7 +66,8 @@ def time_of(name: str) -> tuple[str, str]:
         text = file.read().decode("utf-8", "replace")
         moment = datetime.fromtimestamp(Path(name).stat().st_mtime, UTC)
         dated = "mtime"
-    for source, match in (("name", _NAMED.match(name)), ("log", _STAMPED.search(text))):
+    by_source = {"name": _NAMED.match(name), "log": _STAMPED.search(text)}
+    for source, match in by_source.items():
         with suppress(ValueError):  # digits that are no time
             if match is not None:
                 moment = datetime.fromisoformat(match[1])

@@ -324,7 +324,8 @@ def figures_of(logs: Iterable[Log], about: Mapping[str, str], **options: str) ->
     for fields, rows in column_rows(column, placement="out-of-place").rows.items():
         *known, transport = fields
         label = about["configuration"] or transport
-        seen = {name: value for name, value in zip(FIELDS, known, strict=True) if value}
+        fields_seen = zip(FIELDS, known, strict=True)
+        seen = {name: value for name, value in fields_seen if value}
         first = {**about, "configuration": label, **seen}
         # What was seen comes first, and outranks options of the same names.
         key = tuple({**first, **options, **first}.items())

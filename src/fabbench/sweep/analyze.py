@@ -83,7 +83,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     undecided = [each.suspect for each in slow_groups if not each.known]
     undecided += [each for each in doubtful if not _is_explained(each, behind_uplinks, suspects)]
     # A group that is slower explains its tests, whether or not its type is known.
-    explaining = [*suspects, *undecided, *(each.suspect for each in slow_groups if each.known)]
+    of_other_types = [each.suspect for each in slow_groups if each.known]
+    explaining = [*suspects, *undecided, *of_other_types]
     unexplained_tests = [*unexplained(fitted, explaining)]
     flaky = slow_now_and_then(fitted, unexplained_tests)
     undecided += [_as_node(fitted, writer, node) for node in sorted(flaky)]
@@ -98,6 +99,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         contradiction = why_too_coarse or _too_noisy(fitted) or _most_slow(fitted)
     are_found = groups_hold and fitted.groups is not None and not fitted.groups.given
     count = len(fitted.nodes)
+    tested_links = len(np.unique(fitted.pairs.links(count)))
     return Diagnosis(
         groups=groups,
         groups_found=are_found,
@@ -115,7 +117,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
-        links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),  # tested, of all
+        links=(tested_links, math.comb(count, 2)),
     )
 
 
@@ -342,8 +344,8 @@ _FEW_FASTER = 3
 
 def _why_too_coarse(readings: Readings, fitted: Fit) -> str:
     """Return that the printed digits are too few to find what is slower than the tolerance."""
-    parts = [each.tests.rounded[~each.failed].tolist() for each in fitted.classes]
-    rounded = chain.from_iterable(parts)
+    parts = [each.tests.rounded[~each.failed] for each in fitted.classes]
+    rounded = chain.from_iterable(part.tolist() for part in parts)
     tolerance = -math.expm1(fitted.tolerated)
     return too_coarse(readings.metric.name, rounded, tolerance)
 
@@ -403,7 +405,8 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
 def _of_most_measured(fitted: Fit) -> Flags:
     """Return the tests of pairs of what most tests measured: other figures cannot be compared."""
     nothing = np.zeros(0, dtype=np.int64)
-    kind = np.concatenate([nothing, *(each.tests.kind for each in fitted.of_two())])
+    kinds = [each.tests.kind for each in fitted.of_two()]
+    kind = np.concatenate([nothing, *kinds])
     times = np.bincount(kind, minlength=1)
     return np.asarray(kind == times.argmax())
 

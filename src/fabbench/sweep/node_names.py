@@ -107,7 +107,8 @@ def pair_by_template(
 
 def _any_of(names: Collection[str]) -> str:
     """Return a pattern of names, of which the longest that fits counts."""
-    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    longest_first = sorted(names, key=len, reverse=True)
+    return "|".join(map(re.escape, longest_first))
 
 
 def _candidates(text: str) -> Iterator[tuple[str, str]]:

@@ -232,7 +232,8 @@ def _fit_of_models(checks: HostChecks, models: str, described: str) -> Check:
     """Return the check of GPUs that are all there and ready: whether their models fit."""
     probe = checks.probe
     entry = checks.instance
-    if entry and entry.gpus and not all(entry.has_gpu(gpu.name) for gpu in probe.gpus):
+    names = [gpu.name for gpu in probe.gpus]
+    if entry and entry.gpus and not all(map(entry.has_gpu, names)):
         model = entry.gpu_model
         return outcome("gpus.other", gpus=described, type=probe.instance_type, model=model)
     why, advice = why_unfit(checks.image, models, probe.gpus[0].driver)

@@ -309,6 +309,9 @@ def type_of(fit: Sequence[SlurmNode]) -> str:
     return types.pop() if len(types) == 1 else ""
 
 
+_Result: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
+
+
 def check_nodes(
     all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
@@ -319,18 +322,18 @@ def check_nodes(
     checks: list[Check] = []
     for node in all_nodes:
         entry = instance(named_type) if named_type else node.entry
-        results = {
-            "state": _state_of(node),
-            "instance type": _type_of(node, entry),
-            "GPUs": _gpus_of(node, entry),
-        }
-        for name, (status, seen, advice) in results.items():
-            check = Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
-            checks.append(check)
+        check_of_node = partial(_check_of_node, node)
+        checks += [
+            check_of_node("state", _state_of(node)),
+            check_of_node("instance type", _type_of(node, entry)),
+            check_of_node("GPUs", _gpus_of(node, entry)),
+        ]
     return (*checks, _check_partition(all_nodes, partition, required))
 
 
-_Result: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
+def _check_of_node(node: SlurmNode, name: str, result: _Result) -> Check:
+    status, seen, advice = result
+    return Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
 
 
 def _state_of(node: SlurmNode) -> _Result:
@@ -349,8 +352,8 @@ def _type_of(node: SlurmNode, entry: Instance | None) -> _Result:
         seen = f"No node feature is an instance type (features: {features})."
         advice = "Pass --instance-type, which determines the number of EFA interfaces."
         return Status.SKIP, seen, advice
-    most = entry.efa_counts[-1]
-    return Status.PASS, f"{entry.instance_type}: {most} EFA interfaces, {entry.gpus} GPUs.", ""
+    seen = f"{entry.instance_type}: {entry.efa_interfaces} EFA interfaces, {entry.gpus} GPUs."
+    return Status.PASS, seen, ""
 
 
 def _gpus_of(node: SlurmNode, entry: Instance | None) -> _Result:
