@@ -153,9 +153,11 @@ def _are_of_one_test(execution: Execution) -> bool:
     rows = [row for row in execution.progress if "[thread 0]" in row.line.text]
     rows += execution.rows
     counts = [int(row.cells[0]) for row in rows]
-    figures = [*chain.from_iterable(map(_figures, rows))]
-    smallest = [bandwidth.low / rate.high for _, bandwidth, rate in figures]
-    largest = [bandwidth.high / max(rate.low, 1e-9) for _, bandwidth, rate in figures]
+    smallest: list[float] = []
+    largest: list[float] = []
+    for _, bandwidth, rate in chain.from_iterable(map(_figures, rows)):
+        smallest.append(bandwidth.low / rate.high)
+        largest.append(bandwidth.high / (rate.low or 1e-9))
     have_one_size = max(smallest, default=0) <= min(largest, default=0)
     return have_one_size and counts == sorted(counts)
 

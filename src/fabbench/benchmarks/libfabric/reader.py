@@ -194,10 +194,8 @@ def _provider_of(fabric: str, requested: str) -> str:
     that is EFA.
     """
     family, _, _ = fabric.lower().partition("-")
-    if family == "efa":
-        return "efa"
-    if fabric == "shm":
-        return "shm"
+    if family in {"efa", "shm"}:
+        return family
     return "" if requested == "efa" else requested
 
 
