@@ -137,7 +137,8 @@ def sizes(help_: str, *default: str, low: str = _NO_END, high: str = _NO_END) ->
         ranges = parse_sizes(text, low, high).ranges
         sizes: list[int] = []
         for each in ranges:
-            sizes += Sweep(first=each[0], last=each[-1]).sizes()
+            sweep = Sweep(first=each[0], last=each[-1])
+            sizes += sweep.sizes()
         return sizes
 
     return option(

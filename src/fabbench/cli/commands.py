@@ -200,9 +200,14 @@ def _rows_by_section(ctx: click.Context, *, short: bool) -> Mapping[str, list[He
         row = _as_set(record) if section == _SET else record
         if short:
             row = _shortened_row(*row)
-            section = section if section in _SECTION_ORDER else _WHERE
+            section = _common_section(section)
         sections[section].append(row)
     return sections
+
+
+def _common_section(section: str) -> str:
+    """Return the section of ``-h`` for one of ``--help``."""
+    return section if section in _SECTION_ORDER else _WHERE
 
 
 def _as_set(row: HelpRow) -> HelpRow:

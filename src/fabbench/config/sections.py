@@ -149,6 +149,8 @@ def _hint_for(error: "yaml.MarkedYAMLError") -> str | None:
 
 
 ReadValue: TypeAlias = Callable[[Tree, str], Any]
+ReadEntry: TypeAlias = Callable[[str, Tree, str], Any]
+"""Read an entry: its name, its value and where it stands."""
 """Reads a value at a path such as ``targets.prod.port``."""
 
 TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -266,7 +268,7 @@ def _entries_of_many(option: Option, tree: Tree, path: str) -> dict[str, Tree]:
     raise _wrong_kind(path, tree, option.expected)
 
 
-def _named_entries(read: Callable[[str, Tree, str], Any], tree: Tree, path: str) -> dict[str, Any]:
+def _named_entries(read: ReadEntry, tree: Tree, path: str) -> dict[str, Any]:
     """Read a mapping whose keys are names that the user chose."""
     expected, _ = ABOUT[path.rpartition(".")[2]]
     entries = _mapping(tree, path, expected)
@@ -320,8 +322,8 @@ class Reader:
         if not option.many:
             return self._scalar(option, tree, path)
         entries = _entries_of_many(option, tree, path)
-        values = [self._scalar(option, each, place) for place, each in entries.items()]
-        return option.many(values)
+        read = partial(self._scalar, option)
+        return option.many(read(each, place) for place, each in entries.items())
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
         expected = option.type.expected

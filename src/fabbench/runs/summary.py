@@ -33,6 +33,8 @@ Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""
 LAST_GOOD = "last-good"
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
+Parts: TypeAlias = Mapping[str, str]
+"""Parts of a key: name → value."""
 
 
 class Measured(msgspec.Struct, frozen=True, gc=False):
@@ -313,7 +315,7 @@ def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterato
         yield from figures_of(good, about, **options)
 
 
-def figures_of(logs: Iterable[Log], about: Mapping[str, str], **options: str) -> Iterator[Measured]:
+def figures_of(logs: Iterable[Log], about: Parts, **options: str) -> Iterator[Measured]:
     """Yield the main figures of each size. `about` and `options` are parts of the key.
 
     A configuration without a name is called by its transport.

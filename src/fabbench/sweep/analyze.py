@@ -90,9 +90,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     undecided += [_as_node(fitted, writer, node) for node in sorted(flaky)]
     of_steady_nodes = [each for each in unexplained_tests if not each.is_of(flaky)]
     by_chance = [each for each in of_steady_nodes if each.by_chance]
-    for each in of_steady_nodes:
-        if not each.by_chance:
-            undecided.append(_as_pair(fitted, writer, each.tests, each.row))
+    lasting = [each for each in of_steady_nodes if not each.by_chance]
+    undecided += [_as_pair(fitted, writer, each.tests, each.row) for each in lasting]
     why_too_coarse = _why_too_coarse(readings, fitted)
     # Nothing is bad: unless the figures could not have shown it, or most tests are slow.
     if not (suspects or undecided or contradiction):
