@@ -149,9 +149,9 @@ def _hint_for(error: "yaml.MarkedYAMLError") -> str | None:
 
 
 ReadValue: TypeAlias = Callable[[Tree, str], Any]
-ReadEntry: TypeAlias = Callable[[str, Tree, str], Any]
-"""Read an entry: its name, its value and where it stands."""
 """Reads a value at a path such as ``targets.prod.port``."""
+ReadEntry: TypeAlias = Callable[[str, Tree, str], Any]
+"""Reads an entry: its name, its value, and its path."""
 
 TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 LAUNCHER = "launcher"
@@ -323,7 +323,8 @@ class Reader:
             return self._scalar(option, tree, path)
         entries = _entries_of_many(option, tree, path)
         read = partial(self._scalar, option)
-        return option.many(read(each, place) for place, each in entries.items())
+        values = [read(each, place) for place, each in entries.items()]
+        return option.many(values)
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
         expected = option.type.expected

@@ -97,8 +97,6 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     if not (suspects or undecided or contradiction):
         contradiction = why_too_coarse or _too_noisy(fitted) or _most_slow(fitted)
     are_found = groups_hold and fitted.groups is not None and not fitted.groups.given
-    count = len(fitted.nodes)
-    tested_links = len(np.unique(fitted.pairs.links(count)))
     return Diagnosis(
         groups=groups,
         groups_found=are_found,
@@ -116,8 +114,15 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
-        links=(tested_links, math.comb(count, 2)),
+        links=_tested_and_all_links(fitted),
     )
+
+
+def _tested_and_all_links(fitted: Fit) -> tuple[int, int]:
+    """Return how many pairs of nodes were tested, and how many there are."""
+    count = len(fitted.nodes)
+    tested = np.unique(fitted.pairs.links(count))
+    return len(tested), math.comb(count, 2)
 
 
 def _behind_uplinks(suspects: Sequence[Suspect]) -> set[str]:
