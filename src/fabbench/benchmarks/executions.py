@@ -74,6 +74,8 @@ class Table:
     """Lines that report an error."""
     failing: str = ""
     """A word that an error needs to count outside of executions and of fabbench's own steps."""
+    wrong: re.Pattern[str] = NEVER
+    """Lines that report wrong data, as errors count."""
     fits: Callable[[Row], bool] = lambda row: True  # noqa: ARG005
     """Return whether the figures of a row are consistent."""
     cells: Callable[[str], Cells] = Cells
@@ -158,6 +160,8 @@ def read_other_line(table: Table, line: Line, execution: "Execution | None") -> 
     """
     if table.failed.fullmatch(line.text):
         return (Error(line.text),)
+    if table.wrong.fullmatch(line.text):
+        return (Wrong(),)
     if execution is None:
         return None
     left = _what_is_left(table, line, execution.layouts)

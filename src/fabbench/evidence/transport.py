@@ -83,8 +83,13 @@ _OF_CHANNELS = (
 
 
 def _carried_that_way(evidence: Evidence, path: PathFact) -> str:
-    """Return the networks that carried what goes one way; `unknown` if no line shows one."""
+    """Return the networks that carried what goes one way; `unknown` if no line shows one.
+
+    GPUs of one node that have no such way reach each other's memory, or the program fails.
+    """
     ways = [way for way in evidence.ways if way.fact == path.fact]
+    if evidence.nodes == 1 and {way.value for way in ways} == {"none"}:
+        return "p2p"
     if not all(way.network for way in ways):
         return "unknown"
     networks = {_classify(evidence, way.network) for way in ways}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks.nodes import first_address, port
 from fabbench.benchmarks.standard import Work, iterations, nics, silence, sizes, timeout, warmup
 from fabbench.catalog.nccl_environment import environment
 from fabbench.model.compat import override
@@ -43,11 +44,7 @@ class TorchWork(Work):
         "The Python that has torch, on every host. Default: python3.",
         unset="",
     )
-    port: int = option(
-        Whole(1, 65535),
-        "Port on the first host where the ranks meet (MASTER_PORT).",
-        default="29500",
-    )
+    port: int = port()
     nics: int | None = nics()
     timeout_s: float = timeout("900")
     silence_s: float = silence()
@@ -87,9 +84,6 @@ class TorchWork(Work):
         if self.sizes:
             sizes = map(str, self.sizes)
             shape = [word for size in sizes for word in ("--size", size)]
-        first, *others = hosts
-        is_one_machine = not others or all(host.virtual for host in hosts)
-        master = "127.0.0.1" if is_one_machine else first.address or first.name
         words = (
             self.python or PYTHON,
             f"{{folder}}/{FILE}",
@@ -97,7 +91,7 @@ class TorchWork(Work):
             *("--dtype", self.dtype),
             *("--trials", str(self.trials)),
             *("--warmup", str(self.warmup)),
-            *("--master", master),
+            *("--master", first_address(hosts)),
             *("--port", str(self.port)),
         )
         ranks = nccl_env.gpus_per_host(hosts)

@@ -1,21 +1,18 @@
-"""DeepEP's tests of expert parallelism (test_intranode, test_internode, test_low_latency.
+"""Reads DeepEP's tests of expert parallelism (test_intranode, test_internode, test_low_latency).
 
-UCCL-EP's are equal).
+UCCL-EP's are equal.
 
 Each line with figures stands alone: `[tuning] Best dispatch (FP8): …`, or one line per rank. GB are
 10⁹ bytes. Only V2 (test_ep, since April 2026) states how many: those of scale-up (SU), inside a
-scale-out (SO) domain. The times of send and recv alone, and of copy and reduce, are not read. Read
-only.
+scale-out (SO) domain. The times of send and recv alone, and of copy and reduce, are not read.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.consistency import Printed, is_ordered, note, printed, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting
-from fabbench.benchmarks.executions import Execution, Table
-from fabbench.benchmarks.standard import ReadBenchmark
+from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.tables import Column, Figures, Layout, Row, cell_patterns, stated
 from fabbench.model.patterns import lazy
 
@@ -49,19 +46,51 @@ _MAY_GO_ON = lazy(r"\[tuning\](?!.*RDMA).*\(NVL\)\s*")
 """Newer releases print a time behind it."""
 
 
-def _events(text: str, execution: Execution | None) -> Events | None:
-    text = text.strip()
+_CONFIG = lazy(r"\[config\] num_tokens=(\d{1,9}), hidden=(\d{1,9}), .*\bnum_topk=(\d{1,9})")
+FAILED_CHECK = lazy(r"\s*assert .*(?:\bdiff\b|calc_diff|torch\.\w+\(|\.(?:sum|all|eq)\().*")
+"""The line of a traceback with a check of data."""
+
+
+def events(text: str, execution: Execution | None) -> Events | None:
+    """Return what a line means, without blanks around it; None: it is not one of these tests'."""
+    # Lines above the first row are of the same run.
+    begin = () if execution is not None and not execution.layouts else (Begin(),)
     for case, layout in _LINES.items():
         # The first row of a test; those that follow are read by its layout, without a new header.
         if cell_patterns(layout)[0].fullmatch(text):
-            return (Begin(), Setting(case=case), Header([layout], is_row=True))
-    dtype = _V2_DTYPE.fullmatch(text)
-    if dtype is not None:
-        setting = Setting(labels={"dtype": _DTYPES[dtype[1]]})
+            facts = _OVER_NVLINK if case == "test_intranode" else {}
+            return (*begin, Setting(case, facts), Header([layout], is_row=True))
+    config = _CONFIG.fullmatch(text)
+    if config is not None:
+        numbers = zip(("tokens", "hidden", "top_k"), map(int, config.groups()), strict=True)
+        return (Begin(), Setting(facts=dict(numbers)))
+    setting = _setting(text)
+    if setting is not None:
         return (setting,) if execution is not None else (Ahead((setting,)),)
     # Figures that are not read.
     is_own = execution is not None and text.startswith(("[tuning] ", "Dispatch send"))
     return () if is_own else None
+
+
+_OVER_NVLINK = {"transport": "p2p"}
+"""What is known of a test whose kernels have no other way."""
+
+
+def _setting(text: str) -> Setting | None:
+    """Return the type of dispatch that V2 states, or what NVSHMEM says of its transport."""
+    dtype = _V2_DTYPE.fullmatch(text)
+    if dtype is not None:
+        return Setting(labels={"dtype": _DTYPES[dtype[1]]})
+    if _OF_NVSHMEM not in text:
+        return None
+    from fabbench.catalog.paths import ways  # imported here: few logs need it
+
+    for way in ways(text[text.index(_OF_NVSHMEM) :]):
+        return Setting(facts={way.fact: way.value, "transport": way.network})
+    return None
+
+
+_OF_NVSHMEM = "NVSHMEM INFO "
 
 
 def _with_figures(row: Row) -> Row | None:
@@ -143,7 +172,8 @@ def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
     return row._replace(size=size, labels=labels, figures=figures)
 
 
-def _settle(execution: Execution) -> Sequence[Row]:
+def settle(execution: Execution) -> Sequence[Row]:
+    """Return the rows that count."""
     record = execution.record
     if record.case != "test_ep":
         unstated = "DeepEP prints no number of bytes: it is given as 0."
@@ -168,28 +198,15 @@ def _lines_that_may_be_cut(rows: Sequence[Row]) -> Iterator[int]:
             yield row.line.number
 
 
-TABLE = Table(benchmark="deepep", events=_events, settle=_settle, over_mpi=False)
-
-
-class Deepep(ReadBenchmark):
-    """The benchmark ``deepep``."""
-
-    name = "deepep"
-    network_shown = "NVSHMEM_DEBUG=INFO (V2: NCCL_DEBUG=INFO), it is printed"
-    default_metrics = ("bandwidth", "time")
-    signatures = (
-        Signature(
-            "ispatch",
-            r"\[tuning\] Best dispatch \(|Dispatch \+ combine b|(?<! ) *\* EP: +\d+/\d+ \| d",
-        ),
-    )
-    first_words = (
-        "[tuning] Best ",
-        "Dispatch bandwidth",
-        "combine bandwidth",
-        " EP: ",
-        "use_fp8_dispatch=",
-    )
-
-
-BENCHMARK = Deepep()
+def slowest(rows: Sequence[Row]) -> Sequence[str]:
+    """Return the rank with the lowest rate of each operation, where several print theirs."""
+    rates: dict[str, dict[float, str]] = {}
+    for row in rows:
+        for operation, figures in row.figures.items():
+            of_ranks = rates.setdefault(operation.partition("=")[2], {})
+            of_ranks[figures["bandwidth"].value] = row.labels.get("rank", "")
+    return [
+        f"rank {of_ranks[min(of_ranks)]} in {name} ({min(of_ranks) / 1e9:.4g} GB/s)"
+        for name, of_ranks in rates.items()
+        if len({*of_ranks.values()}) > 1
+    ]

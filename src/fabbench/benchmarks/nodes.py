@@ -1,0 +1,56 @@
+"""Programs that start their own ranks, one process per node (NODE), or are started by torchrun.
+
+They are processes of mpirun, one per node or one per GPU. A shell in front of them turns what the
+launcher says of each process into torch's variables. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fabbench.model.hosts import Host
+from fabbench.model.options import Whole, option
+from fabbench.model.plan import Step
+
+_FILE = "torch_variables.sh"
+_SCRIPT = """\
+export RANK="${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}"
+export WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-$SLURM_NTASKS}}"
+export LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$SLURM_LOCALID}}"
+local="${OMPI_COMM_WORLD_LOCAL_SIZE:-${MPI_LOCALNRANKS:-$SLURM_NTASKS_PER_NODE}}"
+export LOCAL_WORLD_SIZE="$local"
+exec "$@"
+"""
+
+
+def port() -> Any:
+    """Declare the port at which ranks find each other."""
+    return option(
+        Whole(1, 65535),
+        "Port on the first host where the ranks meet (MASTER_PORT).",
+        default="29500",
+    )
+
+
+def first_address(hosts: Sequence[Host]) -> str:
+    """Return where all ranks reach the first host (MASTER_ADDR)."""
+    first, *others = hosts
+    is_one_machine = not others or all(host.virtual for host in hosts)
+    return "127.0.0.1" if is_one_machine else first.address or first.name
+
+
+def with_torch_variables(step: Step, hosts: Sequence[Host], port_of_first: int) -> Step:
+    """Return a step whose processes have the variables of torch.distributed.
+
+    RANK and WORLD_SIZE count processes: of a step with one per node, they are nodes.
+    """
+    meeting = {"MASTER_ADDR": first_address(hosts), "MASTER_PORT": str(port_of_first)}
+    commands = [
+        replace(
+            command,
+            argv=("sh", f"{{folder}}/{_FILE}", *command.argv),
+            env={**command.env, **meeting},
+        )
+        for command in step.commands
+    ]
+    return replace(step, commands=tuple(commands), files={**step.files, _FILE: _SCRIPT})
