@@ -1,8 +1,12 @@
 """Plans for scripts, and what comes of them on the hosts of a lab."""
 
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fabbench.benchmarks.ep.plan import EpWork
 from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.benchmarks.nixl.plan import NixlWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
@@ -64,6 +68,17 @@ def pingpong(*fabrics: str, repeats: int = 2, iterations: int = 10) -> Plan:
 def nixl(fabric: str) -> Plan:
     work = NixlWork(min_bytes=16 << 10, max_bytes=64 << 10)
     return plan(request("nixl", work, fabric, target="lab", repeats=1), inventory())
+
+
+def ep(fabric: str, program: str, tests: Path) -> Plan:
+    """Two nodes of two GPUs each, with a device of InfiniBand."""
+    mode = "low-latency" if program == "uccl-ep" else "high-throughput"
+    work = EpWork(program=program, mode=mode, tests=str(tests), python=sys.executable)
+    hosts = [replace(host, gpus=2, devices={"mlx5_0": "ib"}) for host in inventory().hosts]
+    return plan(
+        request("ep", work, fabric, target="lab", repeats=1),
+        replace(inventory(), hosts=tuple(hosts)),
+    )
 
 
 def of_steps(*steps: Step, hosts: int = 2, together: bool = False) -> Plan:

@@ -12,15 +12,14 @@ from fabbench.model.hosts import Host
 from fabbench.model.options import Whole, option
 from fabbench.model.plan import Step
 
-_FILE = "torch_variables.sh"
-_SCRIPT = """\
-export RANK="${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}"
-export WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-$SLURM_NTASKS}}"
-export LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$SLURM_LOCALID}}"
-local="${OMPI_COMM_WORLD_LOCAL_SIZE:-${MPI_LOCALNRANKS:-$SLURM_NTASKS_PER_NODE}}"
-export LOCAL_WORLD_SIZE="$local"
-exec "$@"
-"""
+_TORCH_VARIABLES = (
+    'export MASTER_ADDR="$1" MASTER_PORT="$2" '
+    'RANK="${OMPI_COMM_WORLD_RANK-${PMI_RANK-$SLURM_PROCID}}" '
+    'WORLD_SIZE="${OMPI_COMM_WORLD_SIZE-${PMI_SIZE-$SLURM_NTASKS}}" '
+    'LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-$SLURM_LOCALID}}" '
+    'LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE-${MPI_LOCALNRANKS-$SLURM_NTASKS_PER_NODE}}"; '
+    'shift 2; exec "$@"'
+)
 
 
 def port() -> Any:
@@ -44,13 +43,6 @@ def with_torch_variables(step: Step, hosts: Sequence[Host], port_of_first: int) 
 
     RANK and WORLD_SIZE count processes: of a step with one per node, they are nodes.
     """
-    meeting = {"MASTER_ADDR": first_address(hosts), "MASTER_PORT": str(port_of_first)}
-    commands = [
-        replace(
-            command,
-            argv=("sh", f"{{folder}}/{_FILE}", *command.argv),
-            env={**command.env, **meeting},
-        )
-        for command in step.commands
-    ]
-    return replace(step, commands=tuple(commands), files={**step.files, _FILE: _SCRIPT})
+    words = ("sh", "-c", _TORCH_VARIABLES, "sh", first_address(hosts), str(port_of_first))
+    commands = [replace(command, argv=(*words, *command.argv)) for command in step.commands]
+    return replace(step, commands=tuple(commands))

@@ -2,15 +2,17 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from fabbench.execution.script.target import ScriptTarget
 from fabbench.model.log import Outcome
 from fabbench.model.plan import Command, Step
+from tests.support import ep_program
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, Lab, processes
-from tests.support.script_plans import WAY, judged, nccl, nixl, of_steps, pair, pingpong, put, run
+from tests.support.script_plans import WAY, ep, judged, nccl, nixl, of_steps, pair, pingpong, put, run
 
 pytestmark = pytest.mark.lab
 WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "*", "-u")
@@ -181,3 +183,22 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs) -> None
     for name in "abc":
         site[1].path(f"/tmp/{name}").unlink()
     assert left(site, before) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "case"),
+    [("deepep-v2", "test_ep"), pytest.param("uccl-ep", "test_low_latency", marks=pytest.mark.slow)],
+)
+def test_ranks_of_torch_meet_at_the_first_host(
+    lab: Labs, tmp_path: Path, program: str, case: str
+) -> None:
+    """One process per node that starts its own ranks, or one per GPU, as torchrun's are."""
+    site = lab(2, trust=True, share=(tmp_path,))
+    of = ep("ib", program, ep_program.made(tmp_path))
+    done = run(site, of)
+    assert (done.returncode, done.stderr) == (0, "")
+    (log,) = judged(done, of).values()
+    assert (log.case, log.facts["ranks"]) == (case, 4)
+    assert {point.labels["rank"] for point in log.points} == {"0", "1", "2", "3"}
+    proven = Outcome.OK if program == "deepep-v2" else Outcome.UNPROVEN
+    assert log.outcome is proven, log.reason

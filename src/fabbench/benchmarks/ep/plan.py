@@ -7,13 +7,14 @@ import msgspec
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import port, with_torch_variables
-from fabbench.benchmarks.standard import Work, extra, silence, timeout
+from fabbench.benchmarks.standard import Work, extra, nics, silence, timeout
 from fabbench.catalog.nccl_environment import NcclEnvironment, environment, gid_setting
 from fabbench.model import records
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.options import Choice, Text, Whole, option
-from fabbench.model.plan import Step
+from fabbench.model.plan import Proof, Step
 
 EP_BENCH = "ep_bench"
 INSTALL = (
@@ -73,6 +74,7 @@ class EpWork(Work):
         unset="",
     )
     port: int = port()
+    nics: int | None = nics()
     timeout_s: float = timeout("1800")
     silence_s: float = silence("600")  # kernels are compiled when they are first used
     extra: tuple[str, ...] = extra()
@@ -106,7 +108,9 @@ class EpWork(Work):
         """The program or Python, and an mpirun."""
         name = "python3" if self.tests else EP_BENCH
         programs = () if self.python else (name,)
-        return Needs(programs=programs, install=INSTALL, mpi=True, gpus=True)
+        return Needs(
+            programs=programs, install=INSTALL, mpi=True, gpus=True, nics=self.nics or 0
+        )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return none: bytes depend on where tokens go."""
@@ -140,6 +144,10 @@ class EpWork(Work):
         (step,) = nccl_env.rank_steps(execution, "ep", {case: commands}, limits)
         step = replace(step, facts={**step.facts, "ranks": ranks})  # not processes
         return (with_torch_variables(step, hosts, self.port) if self.tests else step,)
+
+    @override
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        return nccl_env.network_proof(fabric, hosts, self.nics)
 
     def _argv(self, program: Program, gpus: int) -> Sequence[str]:
         values = {**asdict(self), "gpus": gpus, "tokens": self.tokens or _TOKENS[self.mode]}
