@@ -13,20 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from fabbench.benchmarks.consistency import Printed, is_ordered, note, printed, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting
 from fabbench.benchmarks.executions import Execution
-from fabbench.benchmarks.tables import Column, Figures, Layout, Row, cell_patterns, stated
+from fabbench.benchmarks.tables import Column, Figures, Row, cell_patterns, stated
+from fabbench.model import records
 from fabbench.model.patterns import lazy
 
-_F = r"(?:0|[1-9]\d*)\.\d\d"
-_N = r"(?:0|[1-9]\d*)(?:\.\d\d)?"
-_PART = lazy(
+_FIGURES = (
     r"(?:\[tuning\] Best |\[rank (?P<rank>\d+)\] )?(?P<name>[Dd]ispatch \+ "
     r"combine|[Dd]ispatch|[Cc]ombine)"
     r"(?: \((?P<dtype>\w+)\)| bandwidth)?: (?:SMs \d+, NVL chunk \d+(?:, RDMA chunk \d+)?[:,] )?"
-    rf"(?:{_N} \+ (?P<t>{_N}) us, |transmit: (?P<transmit>{_F}) us, notify: {_F} us, BW: )?"
-    rf"(?P<rate>{_F}) GB/s(?: \((?P<way>RDMA)\), (?P<nvl>{_F}) GB/s \(NVL\)| \(NVL\)(?:, t: "
-    rf"(?P<best>{_F}) us)?"
-    rf"|, avg_t=(?P<avg>{_F}) us(?:, min_t=(?P<min>{_F}) us, max_t=(?P<max>{_F}) us)?)"
+    r"(?:<N> \+ (?P<t><N>) us, |transmit: (?P<transmit><F>) us, notify: <F> us, BW: )?"
+    r"(?P<rate><F>) GB/s(?: \((?P<way>RDMA)\), (?P<nvl><F>) GB/s \(NVL\)| \(NVL\)(?:, t: "
+    r"(?P<best><F>) us)?"
+    r"|, avg_t=(?P<avg><F>) us(?:, min_t=(?P<min><F>) us, max_t=(?P<max><F>) us)?)"
 )
+_PART = lazy(records.expand(_FIGURES, {"F": r"\d+\.\d\d", "N": r"\d+(?:\.\d\d)?"}))
 _V2 = lazy(
     r"[*#@+-] EP: +(?P<rank>\d+)/\d+ \| (?P<name>(?:expanded |cached )?dispatch|(?:reduced "
     r")?combine): "
@@ -36,17 +36,16 @@ _V2 = lazy(
 )
 _V2_DTYPE = lazy(r"(?:> )?Testing with .*\buse_fp8_dispatch=([01])\b.*")
 _DTYPES = {"0": "BF16", "1": "FP8"}
-_LINES: Mapping[str, Layout] = {
-    "test_internode": (Column(cell=r"\[tuning\] Best .*RDMA.*"),),
-    "test_intranode": (Column(cell=r"\[tuning\] Best (?!.*RDMA).*"),),
-    "test_ep": (Column(cell=r"[*#@+-] EP: +\d+/\d+ \| .*"),),
-    "test_low_latency": (Column(cell=r"(?:\[rank \d+\] )?Dispatch (?:\+ combine )?bandwidth.*"),),
+_LINES = {
+    "test_internode": r"\[tuning\] Best .*RDMA.*",
+    "test_intranode": r"\[tuning\] Best (?!.*RDMA).*",
+    "test_ep": r"[*#@+-] EP: +\d+/\d+ \| .*",
+    "test_low_latency": r"(?:\[rank \d+\] )?Dispatch (?:\+ combine )?bandwidth.*",
 }
 _MAY_GO_ON = lazy(r"\[tuning\](?!.*RDMA).*\(NVL\)\s*")
 """Newer releases print a time behind it."""
 
 
-_CONFIG = lazy(r"\[config\] num_tokens=(\d{1,9}), hidden=(\d{1,9}), .*\bnum_topk=(\d{1,9})")
 FAILED_CHECK = lazy(r"\s*assert .*(?:\bdiff\b|calc_diff|torch\.\w+\(|\.(?:sum|all|eq)\().*")
 """The line of a traceback with a check of data."""
 
@@ -55,15 +54,14 @@ def events(text: str, execution: Execution | None) -> Events | None:
     """Return what a line means, without blanks around it; None: it is not one of these tests'."""
     # Lines above the first row are of the same run.
     begin = () if execution is not None and not execution.layouts else (Begin(),)
-    for case, layout in _LINES.items():
+    for case, pattern in _LINES.items():
+        layout = (Column(cell=pattern),)
         # The first row of a test; those that follow are read by its layout, without a new header.
         if cell_patterns(layout)[0].fullmatch(text):
             facts = _OVER_NVLINK if case == "test_intranode" else {}
             return (*begin, Setting(case, facts), Header([layout], is_row=True))
-    config = _CONFIG.fullmatch(text)
-    if config is not None:
-        numbers = zip(("tokens", "hidden", "top_k"), map(int, config.groups()), strict=True)
-        return (Begin(), Setting(facts=dict(numbers)))
+    if text.startswith("[config] num_tokens="):
+        return (Begin(),)
     setting = _setting(text)
     if setting is not None:
         return (setting,) if execution is not None else (Ahead((setting,)),)
@@ -81,11 +79,9 @@ def _setting(text: str) -> Setting | None:
     dtype = _V2_DTYPE.fullmatch(text)
     if dtype is not None:
         return Setting(labels={"dtype": _DTYPES[dtype[1]]})
-    if _OF_NVSHMEM not in text:
-        return None
     from fabbench.catalog.paths import ways  # imported here: few logs need it
 
-    for way in ways(text[text.index(_OF_NVSHMEM) :]):
+    for way in ways(_OF_NVSHMEM + text.partition(_OF_NVSHMEM)[2]):
         return Setting(facts={way.fact: way.value, "transport": way.network})
     return None
 
@@ -202,11 +198,11 @@ def slowest(rows: Sequence[Row]) -> Sequence[str]:
     """Return the rank with the lowest rate of each operation, where several print theirs."""
     rates: dict[str, dict[float, str]] = {}
     for row in rows:
+        rank = row.labels.get("rank", "")
         for operation, figures in row.figures.items():
-            of_ranks = rates.setdefault(operation.partition("=")[2], {})
-            of_ranks[figures["bandwidth"].value] = row.labels.get("rank", "")
+            rates.setdefault(operation, {})[figures["bandwidth"].value] = rank
+    several = {name: ranks for name, ranks in rates.items() if len({*ranks.values()}) > 1}
     return [
-        f"rank {of_ranks[min(of_ranks)]} in {name} ({min(of_ranks) / 1e9:.4g} GB/s)"
-        for name, of_ranks in rates.items()
-        if len({*of_ranks.values()}) > 1
+        f"rank {ranks[min(ranks)]} in {name.removeprefix('operation=')}"
+        for name, ranks in several.items()
     ]

@@ -5,23 +5,23 @@ Rates stand below the time of their operation.
 
 from dataclasses import dataclass, field
 
-from fabbench.benchmarks.consistency import Printed, printed
+from fabbench.benchmarks.consistency import printed
 from fabbench.benchmarks.events import Begin, End, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.tables import Column, Row, is_ascending
 from fabbench.model.patterns import lazy
 
 CASE = "ep_bench"
-_F = r"\d+\.\d\d"
-_RANK = r" \(rank (\d+)\)"
-_WHOLE = lazy(
+_FIGURES = (
     r"(?:Dispatch|Combine|Total)(?: \([\w+]+\))?: +"
-    rf"(?:avg={_F} us, min={_F} us, max={_F} us|total={_F} us \(min={_F}, max={_F}\)|kernel={_F} us)"
+    r"(?:avg=<> us, min=<> us, max=<> us|total=<> us \(min=<>, max=<>\)|kernel=<> us)"
     r"|(?:(?:bus|algorithm) bandwidth|throughput)(?: \(excl\. protocol headers\))?: "
-    rf"avg={_F} GB/s, min={_F} GB/s(?:{_RANK})?, max={_F} GB/s(?(1){_RANK})"
-    rf"|(?:recv|send): total_bw={_F}  nvl_bw={_F}  rdma_bw={_F} GB/s"
+    r"avg=<> GB/s, min=<> GB/s(?: \(rank (\d+)\))?, max=<> GB/s(?(1) \(rank \d+\))"
+    r"|(?:recv|send): total_bw=<>  nvl_bw=<>  rdma_bw=<> GB/s"
 )
-_FIGURE = lazy(rf"(\w+)=({_F})")
+_WHOLE = lazy(_FIGURES.replace("<>", r"\d+\.\d\d"))
+"""A whole line with figures, and the slowest rank."""
+_FIGURE = lazy(r"(\w+)=(\d+\.\d\d)")
 _ROW = Column(
     cell=r"(?:(?:Dispatch|Combine|Total)(?: \([\w+]+\))?:|(?:bus|algorithm) bandwidth\b"
     r"|throughput: .*rank|(?:recv|send): total_bw).*"
@@ -34,33 +34,35 @@ _STATS = {
     "rdma_bw": "operation={} RDMA",
 }
 """A figure's name → its statistic, or a label of it alone; others are the main figures."""
-_SETTING = lazy(r"(?:Dispatch )?(Algorithm|Tokens|Hidden|Top-k|Experts|dtype): +([\w-]+).*")
+_METRICS = {"algorithm bandwidth": ("algbw", 9), **dict.fromkeys(_OPERATIONS, ("time", -6))}
+"""What a line has, and the power of ten of its unit; others have a bandwidth."""
+_SETTING = lazy(r"(?:Dispatch )?(Algorithm|Ranks|Tokens|Hidden|Top-k|Experts|dtype): +([\w-]+).*")
 _SUMMARY = lazy(r"=== Summary \((?:Low Latency|High Throughput)\b.*\bacross (\d{1,7}) ranks\) ===")
+_BEGIN = (Begin(), Setting(CASE))
 
 
 def events(text: str, execution: Execution | None) -> Events | None:
     """Return what a line means; None for a line that is not ep_bench's."""
-    is_own = execution is not None and execution.record.case == CASE
-    begin = (Begin(), Setting(CASE))
+    is_other = execution is None or execution.record.case != CASE
     summary = _SUMMARY.fullmatch(text)
     if summary is not None:
-        is_inside = is_own and execution is not None and not execution.rows
-        ranks = Setting(facts={"ranks": int(summary[1])})
-        return (*(() if is_inside else begin), ranks, Header([(_ROW,)]))
+        begin = _BEGIN if is_other or (execution is not None and execution.rows) else ()
+        return (*begin, Setting(facts={"ranks": int(summary[1])}), Header([(_ROW,)]))
     if text.startswith("=== NCCL EP Performance"):
-        return begin
-    return _inside(text) if is_own else None
+        return _BEGIN
+    return None if is_other else _inside(text)
 
 
 def _inside(text: str) -> Events | None:
     """Return what a line of an open execution means."""
-    if setting := _SETTING.fullmatch(text):
+    setting = _SETTING.fullmatch(text)
+    if setting is not None:
         name, value = setting.groups()
         number = int(value) if value.isdecimal() else value.lower()
         return (Setting(facts={name.lower().replace("-", "_"): number}),)
     if text.startswith("--- "):
         return (Setting(title="kernel" if "ernel" in text else ""),)
-    if text.startswith("Validate mode:") and text.endswith("enabled"):
+    if text.startswith("Validate mode:   enabled"):
         return (Setting(facts={"checked": "yes"}), End(complete=False))
     if text.startswith("Global validation: Dispatch="):
         return (End(), *[Wrong()] * text.count("FAILED"))
@@ -89,23 +91,14 @@ class Summary:
         if whole is None or not self.operation or kind in self.kinds:
             return None
         self.kinds.add(kind)
-        of_kind = f"{self.operation} {kind}" if kind in {"recv", "send"} else self.operation
-        figures = _figures(text, kind, of_kind)
-        read = row._replace(labels={"operation": of_kind}, figures=figures)
-        if whole[1] and kind != "algorithm bandwidth":
-            rate = _FIGURE.findall(text)[1][1]
-            self.slowest.append(f"rank {whole[1]} in {of_kind} ({rate} GB/s)")
+        operation = f"{self.operation} {kind}" if kind in {"recv", "send"} else self.operation
+        metric, exponent = _METRICS.get(kind, ("bandwidth", 9))
+        figures = {
+            _STATS.get(name, "").format(operation): {metric: printed(number, exponent)}
+            for name, number in _FIGURE.findall(text)
+            if float(number)  # one of 0 moved nothing
+        }
+        if whole[1] and metric == "bandwidth":
+            self.slowest.append(f"rank {whole[1]} in {operation}")
+        read = row._replace(labels={"operation": operation}, figures=figures)
         return read if is_ascending(read) else None
-
-
-def _figures(text: str, kind: str, operation: str) -> dict[str, dict[str, Printed]]:
-    """Return the figures of a line; rates of 0 are left out."""
-    metric = "algbw" if kind == "algorithm bandwidth" else "bandwidth"
-    figures: dict[str, dict[str, Printed]] = {}
-    for name, number in _FIGURE.findall(text):
-        figure = printed(number, 9)
-        if kind in _OPERATIONS:
-            metric, figure = "time", printed(number, -6)
-        if figure.value:
-            figures[_STATS.get(name, "").format(operation)] = {metric: figure}
-    return figures

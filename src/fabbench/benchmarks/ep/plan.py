@@ -8,7 +8,7 @@ import msgspec
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import port, with_torch_variables
 from fabbench.benchmarks.standard import Work, extra, nics, silence, timeout
-from fabbench.catalog.nccl_environment import NcclEnvironment, environment, gid_setting
+from fabbench.catalog.nccl_environment import environment, gid_setting
 from fabbench.model import records
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -21,7 +21,7 @@ INSTALL = (
     "ep_bench is built from https://github.com/NVIDIA/nccl-extensions, and --bin-dir names its "
     "directory; DeepEP's and UCCL-EP's tests take a Python with torch, which --python names"
 )
-_TOKENS: Mapping[str, int] = {"low-latency": 128, "high-throughput": 4096}
+_TOKENS = {"low-latency": 128, "high-throughput": 4096}
 
 
 class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +34,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: str
     fabrics: Mapping[str, str]
     also: Mapping[str, str] = {}
-    gid: str = ""
+    gid: str = "NCCL_IB_GID_INDEX"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +82,14 @@ class EpWork(Work):
     def __post_init__(self) -> None:
         """Refuse what the program does not have."""
         programs = self._programs()
-        if not programs:
-            raise RequestError(
-                f"{self.program} has no {self.mode} kernels.", hint="Choose others with --mode."
-            )
-        given = [name for name in ("dtype", "skew") if getattr(self, name)]
-        refused = [name for name in given if name not in programs[0].also]
-        if self.tests and self.program == EP_BENCH:
-            refused = ["tests"]
-        if refused:
-            raise RequestError(f"{self.program} has no --{refused[0]}.", hint="Leave it out.")
-        if not self.tests and self.program != EP_BENCH:
-            raise RequestError(
-                f"{self.program} is not a program of PATH.",
-                hint="--tests names the directory that has its tests on every host.",
-            )
+        refused = [name for name in ("dtype", "skew") if getattr(self, name)]
+        lacks = f"{self.mode} kernels"
+        for program in programs[:1]:
+            lacks = next((f"--{name}" for name in refused if name not in program.also), "")
+            if (program.shape == "ranks") == bool(self.tests):
+                lacks = "--tests" if self.tests else "directory without --tests"
+        if lacks:
+            raise RequestError(f"{self.program} has no {lacks}.")
 
     def _programs(self) -> Sequence[Program]:
         """Return those with these kernels: inside a host another one may measure."""
@@ -106,11 +99,9 @@ class EpWork(Work):
     @property
     def needs(self) -> Needs:
         """The program or Python, and an mpirun."""
-        name = "python3" if self.tests else EP_BENCH
-        programs = () if self.python else (name,)
-        return Needs(
-            programs=programs, install=INSTALL, mpi=True, gpus=True, nics=self.nics or 0
-        )
+        programs = () if self.python else ("python3" if self.tests else EP_BENCH,)
+        nics = self.nics or 0
+        return Needs(programs=programs, install=INSTALL, mpi=True, gpus=True, nics=nics)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return none: bytes depend on where tokens go."""
@@ -122,51 +113,33 @@ class EpWork(Work):
         fabrics = [name for each in self._programs() for name in each.fabrics]
         if fabric in fabrics:
             return nccl_env.why_unsupported(fabric, host)
-        names = ", ".join(fabrics)
-        return f"{self.program} with {self.mode} kernels moves data over {names} alone."
-
-    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return the only step."""
-        gpus = nccl_env.gpus_per_host(hosts)
-        ranks = gpus * len(hosts)
-        if self.experts % ranks:
-            raise RequestError(
-                f"{self.experts} experts cannot be divided among {ranks} GPUs.",
-                hint="Pass a multiple with --experts.",
-            )
-        program = next(each for each in self._programs() if fabric in each.fabrics)
-        argv = (*self._argv(program, gpus), *self.extra)
-        given = _environment(program, fabric, hosts)
-        per_host = 1 if program.shape == "node" else gpus
-        commands = nccl_env.rank_commands(argv, fabric, hosts, given, per_host)
-        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
-        case = program.file.removesuffix(".py")
-        (step,) = nccl_env.rank_steps(execution, "ep", {case: commands}, limits)
-        step = replace(step, facts={**step.facts, "ranks": ranks})  # not processes
-        return (with_torch_variables(step, hosts, self.port) if self.tests else step,)
+        return f"{self.program} moves data over {', '.join(fabrics)} with these kernels."
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         return nccl_env.network_proof(fabric, hosts, self.nics)
 
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return the only step."""
+        gpus = nccl_env.gpus_per_host(hosts)
+        program = next(each for each in self._programs() if fabric in each.fabrics)
+        of_nccl = environment(fabric, hosts)  # torch, too, sets up its ranks with NCCL
+        settings = [word.split("=") for word in program.fabrics[fabric].split()]
+        gid = gid_setting(program.gid, fabric, hosts)
+        env = {**of_nccl.env, **gid, **dict(settings)}
+        per_host = 1 if program.shape == "node" else gpus
+        argv = self._argv(program, gpus)
+        given = of_nccl._replace(env=env)
+        commands = nccl_env.rank_commands(argv, fabric, hosts, given, per_host)
+        case = program.file.removesuffix(".py")
+        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
+        (step,) = nccl_env.rank_steps(execution, "ep", {case: commands}, limits)
+        step = replace(step, facts={**step.facts, "ranks": gpus * len(hosts)})  # not processes
+        return (with_torch_variables(step, hosts, self.port) if self.tests else step,)
+
     def _argv(self, program: Program, gpus: int) -> Sequence[str]:
         values = {**asdict(self), "gpus": gpus, "tokens": self.tokens or _TOKENS[self.mode]}
-        templates = [program.words]
-        templates += [words for name, words in program.also.items() if values[name]]
-        words = " ".join(templates).format(**values).split()
-        if not self.tests:
-            return (program.file, *words)
-        return (self.python or "python3", f"{self.tests}/{program.file}", *words)
-
-
-def _environment(program: Program, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
-    """Return what NCCL needs, which also sets up DeepEP and UCCL-EP, and what moves data."""
-    given = environment(fabric, hosts)
-    settings = (word.split("=") for word in program.fabrics[fabric].split())
-    env = {
-        **given.env,
-        **gid_setting(program.gid or "NCCL_IB_GID_INDEX", fabric, hosts),
-        "PYTHONUNBUFFERED": "1",
-        **{name: value for name, value in settings},
-    }
-    return given._replace(env=env)
+        also = [words for name, words in program.also.items() if values[name]]
+        words = " ".join((program.words, *also)).format(**values).split()
+        first = (self.python or "python3", f"{self.tests}/{program.file}")
+        return (*(first if self.tests else (program.file,)), *words, *self.extra)
