@@ -18,7 +18,7 @@ EFA, TCP = (str(EXAMPLES / f"logs/published-p4d-{name}.txt") for name in ("efa",
 PROVEN = str(LOGS / "nccl/x-net-socket.txt")
 SEVERAL = [
     str(CORPUS / f"{name}.txt")
-    for name in ("deepep/v2-elastic-buffer", "perftest/perftest-among-other-benchmarks")
+    for name in ("ep/v2-elastic-buffer", "perftest/perftest-among-other-benchmarks")
 ]
 WRITTEN = [
     *(

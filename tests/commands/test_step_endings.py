@@ -26,7 +26,7 @@ FILES = {
     "osu": ("latency", CORPUS / "osu/a-title-names-the-program-10.txt"),
     "ucx_perftest": ("latency", CORPUS / "ucx_perftest/the-size-is-what-the-server-says.txt"),
     "nccom": ("time", LOGS / "nccom/allr.txt"),
-    "deepep": ("bandwidth", CORPUS / "deepep/inside-a-node.txt"),
+    "ep": ("bandwidth", CORPUS / "ep/inside-a-node.txt"),
     "nixl": ("bandwidth", CORPUS / "nixl/the-times-of-phases.txt"),
     "imb": ("bandwidth", CORPUS / "imb/ping-pong.txt"),
     "torch": ("busbw", CORPUS / "torch/a-report.txt"),

@@ -5,7 +5,7 @@ import pytest
 from fabbench.catalog.paths import PathFact, path_facts, path_values, ways
 from fabbench.evidence.known_errors import by_code
 
-DEEPEP = "deepep test_ep"
+DEEPEP = "ep test_ep"
 
 
 @pytest.mark.parametrize("path", path_facts(), ids=lambda path: path.fact)
@@ -34,8 +34,8 @@ def test_that_there_is_no_way_is_said_only_where_data_would_go_it() -> None:
 @pytest.mark.parametrize(
     ("facts", "program", "code"),
     [
-        ({"gin": "proxy"}, DEEPEP, "gin-proxy"),
-        ({"gin": "gdaki+proxy"}, DEEPEP, "gin-proxy"),
+        ({"gin": "proxy", "transport": "efa"}, DEEPEP, "gin-proxy"),
+        ({"gin": "gdaki+proxy", "transport": "ib"}, DEEPEP, "gin-proxy"),
         ({"gin": "gdaki"}, DEEPEP, ""),
         ({"gin": "proxy"}, "nccl all_reduce", ""),
         ({"channels_used": 1, "channels": 24}, "", "few-channels"),
