@@ -7,6 +7,7 @@ those of NCCL in its environment. Started as ``ep_program.py PROGRAM OPTIONS``.
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import Process
 from pathlib import Path
@@ -106,7 +107,7 @@ def connected(place: tuple[str, int]) -> socket.socket:
         try:
             return socket.create_connection(place, timeout=30)
         except ConnectionRefusedError:
-            os.sched_yield()
+            time.sleep(0.1)  # until it listens
 
 
 def test(name: str, rank: int, ranks: int, nodes: int) -> None:

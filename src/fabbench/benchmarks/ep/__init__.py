@@ -21,7 +21,6 @@ class Ep(RunBenchmark):
         Signature("=== ", r"=== (?:NCCL EP Perf|Summary \((?:Low Latency|High Throughput)\b)"),
     )
     first_words = (
-        "[config] num_tokens=",
         "[tuning] Best ",
         "Dispatch bandwidth",
         "combine bandwidth",

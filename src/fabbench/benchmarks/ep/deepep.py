@@ -52,16 +52,12 @@ FAILED_CHECK = lazy(r"\s*assert .*(?:\bdiff\b|calc_diff|torch\.\w+\(|\.(?:sum|al
 
 def events(text: str, execution: Execution | None) -> Events | None:
     """Return what a line means, without blanks around it; None: it is not one of these tests'."""
-    # Lines above the first row are of the same run.
-    begin = () if execution is not None and not execution.layouts else (Begin(),)
     for case, pattern in _LINES.items():
         layout = (Column(cell=pattern),)
         # The first row of a test; those that follow are read by its layout, without a new header.
         if cell_patterns(layout)[0].fullmatch(text):
             facts = _OVER_NVLINK if case == "test_intranode" else {}
-            return (*begin, Setting(case, facts), Header([layout], is_row=True))
-    if text.startswith("[config] num_tokens="):
-        return (Begin(),)
+            return (Begin(), Setting(case, facts), Header([layout], is_row=True))
     setting = _setting(text)
     if setting is not None:
         return (setting,) if execution is not None else (Ahead((setting,)),)
@@ -134,12 +130,11 @@ def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
     if part["nvl"]:
         rates["NVL"] = part["nvl"]
     name = part["name"].lower()
-    figures: dict[str, dict[str, Printed]] = {}
-    for way, rate in rates.items():
-        if float(rate or 0):
-            operation = f"{name} {way}".strip()
-            figures[f"operation={operation}"] = {"bandwidth": printed(rate, exponent=9), **times}
-    return figures
+    return {
+        f"operation={name} {way}".strip(): {"bandwidth": printed(rate, 9), **times}
+        for way, rate in rates.items()
+        if float(rate)
+    }
 
 
 def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
@@ -201,8 +196,8 @@ def slowest(rows: Sequence[Row]) -> Sequence[str]:
         rank = row.labels.get("rank", "")
         for operation, figures in row.figures.items():
             rates.setdefault(operation, {})[figures["bandwidth"].value] = rank
-    several = {name: ranks for name, ranks in rates.items() if len({*ranks.values()}) > 1}
     return [
-        f"rank {ranks[min(ranks)]} in {name.removeprefix('operation=')}"
-        for name, ranks in several.items()
+        f"rank {ranks[min(ranks)]} in {operation.removeprefix('operation=')}"
+        for operation, ranks in rates.items()
+        if len({*ranks.values()}) > 1
     ]

@@ -36,7 +36,7 @@ _STATS = {
 """A figure's name → its statistic, or a label of it alone; others are the main figures."""
 _METRICS = {"algorithm bandwidth": ("algbw", 9), **dict.fromkeys(_OPERATIONS, ("time", -6))}
 """What a line has, and the power of ten of its unit; others have a bandwidth."""
-_SETTING = lazy(r"(?:Dispatch )?(Algorithm|Ranks|Tokens|Hidden|Top-k|Experts|dtype): +([\w-]+).*")
+_SETTING = lazy(r"(?:Dispatch )?(Algorithm|Tokens|Hidden|Top-k|Experts|dtype): +([\w-]+).*")
 _SUMMARY = lazy(r"=== Summary \((?:Low Latency|High Throughput)\b.*\bacross (\d{1,7}) ranks\) ===")
 _BEGIN = (Begin(), Setting(CASE))
 
@@ -46,7 +46,7 @@ def events(text: str, execution: Execution | None) -> Events | None:
     is_other = execution is None or execution.record.case != CASE
     summary = _SUMMARY.fullmatch(text)
     if summary is not None:
-        begin = _BEGIN if is_other or (execution is not None and execution.rows) else ()
+        begin = _BEGIN if execution is None or is_other or execution.rows else ()
         return (*begin, Setting(facts={"ranks": int(summary[1])}), Header([(_ROW,)]))
     if text.startswith("=== NCCL EP Performance"):
         return _BEGIN
@@ -58,8 +58,7 @@ def _inside(text: str) -> Events | None:
     setting = _SETTING.fullmatch(text)
     if setting is not None:
         name, value = setting.groups()
-        number = int(value) if value.isdecimal() else value.lower()
-        return (Setting(facts={name.lower().replace("-", "_"): number}),)
+        return (Setting(facts={name.lower().replace("-", "_"): value.lower()}),)
     if text.startswith("--- "):
         return (Setting(title="kernel" if "ernel" in text else ""),)
     if text.startswith("Validate mode:   enabled"):

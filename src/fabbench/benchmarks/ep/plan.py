@@ -82,10 +82,10 @@ class EpWork(Work):
     def __post_init__(self) -> None:
         """Refuse what the program does not have."""
         programs = self._programs()
-        refused = [name for name in ("dtype", "skew") if getattr(self, name)]
         lacks = f"{self.mode} kernels"
         for program in programs[:1]:
-            lacks = next((f"--{name}" for name in refused if name not in program.also), "")
+            refused = [name for name in ("dtype", "skew") if name not in program.also]
+            lacks = next((f"--{name}" for name in refused if getattr(self, name)), "")
             if (program.shape == "ranks") == bool(self.tests):
                 lacks = "--tests" if self.tests else "directory without --tests"
         if lacks:
