@@ -12,7 +12,18 @@ from fabbench.model.plan import Command, Step
 from tests.support import ep_program
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, Lab, processes
-from tests.support.script_plans import WAY, ep, judged, nccl, nixl, of_steps, pair, pingpong, put, run
+from tests.support.script_plans import (
+    WAY,
+    ep,
+    judged,
+    nccl,
+    nixl,
+    of_steps,
+    pair,
+    pingpong,
+    put,
+    run,
+)
 
 pytestmark = pytest.mark.lab
 WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "*", "-u")

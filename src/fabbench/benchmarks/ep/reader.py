@@ -20,8 +20,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows that count, and name the slowest ranks in a finding."""
     if execution.record.case == ep_bench.CASE:
         summary = ep_bench.Summary()
-        rows = execution.kept(summary.read)
-        slowest = summary.slowest
+        rows: Sequence[Row] = execution.kept(summary.read)
+        slowest: Sequence[str] = summary.slowest
     else:
         rows = deepep.settle(execution)
         slowest = deepep.slowest(rows)
@@ -35,5 +35,6 @@ TABLE = Table(
     events=_events,
     settle=_settle,
     wrong=deepep.FAILED_CHECK,
+    failing="=== NCCL EP",  # a failed assertion may be any program's
     over_mpi=False,
 )
