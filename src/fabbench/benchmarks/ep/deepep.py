@@ -163,7 +163,7 @@ def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
     return row._replace(size=size, labels=labels, figures=figures)
 
 
-def settle(execution: Execution) -> Sequence[Row]:
+def settle(execution: Execution) -> list[Row]:
     """Return the rows that count."""
     record = execution.record
     if record.case != "test_ep":
@@ -189,13 +189,13 @@ def _lines_that_may_be_cut(rows: Sequence[Row]) -> Iterator[int]:
             yield row.line.number
 
 
-def slowest(rows: Sequence[Row]) -> Sequence[str]:
+def slowest(rows: Sequence[Row]) -> list[str]:
     """Return the rank with the lowest rate of each operation, where several print theirs."""
     rates: dict[str, dict[float, str]] = {}
     for row in rows:
-        rank = row.labels.get("rank", "")
         for operation, figures in row.figures.items():
-            rates.setdefault(operation, {})[figures["bandwidth"].value] = rank
+            ranks = rates.setdefault(operation, {})
+            ranks[figures["bandwidth"].value] = row.labels.get("rank", "")
     return [
         f"rank {ranks[min(ranks)]} in {operation.removeprefix('operation=')}"
         for operation, ranks in rates.items()

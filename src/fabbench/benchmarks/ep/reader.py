@@ -20,8 +20,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows that count, and name the slowest ranks in a finding."""
     if execution.record.case == ep_bench.CASE:
         summary = ep_bench.Summary()
-        rows: Sequence[Row] = execution.kept(summary.read)
-        slowest: Sequence[str] = summary.slowest
+        rows = execution.kept(summary.read)
+        slowest = summary.slowest
     else:
         rows = deepep.settle(execution)
         slowest = deepep.slowest(rows)
