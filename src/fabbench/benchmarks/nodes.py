@@ -10,7 +10,7 @@ from typing import Any
 
 from fabbench.model.hosts import Host
 from fabbench.model.options import Whole, option
-from fabbench.model.plan import Step
+from fabbench.model.plan import Command, Step
 
 _TORCH_VARIABLES = (
     'export MASTER_ADDR="$1" MASTER_PORT="$2" '
@@ -44,5 +44,8 @@ def with_torch_variables(step: Step, hosts: Sequence[Host], port_of_first: int) 
     RANK and WORLD_SIZE count processes: of a step with one per node, they are nodes.
     """
     words = ("sh", "-c", _TORCH_VARIABLES, "sh", first_address(hosts), str(port_of_first))
-    commands = [replace(command, argv=(*words, *command.argv)) for command in step.commands]
-    return replace(step, commands=tuple(commands))
+
+    def started_by_shell(command: Command) -> Command:
+        return replace(command, argv=(*words, *command.argv))
+
+    return replace(step, commands=tuple(map(started_by_shell, step.commands)))

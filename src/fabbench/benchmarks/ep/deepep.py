@@ -26,7 +26,9 @@ _FIGURES = (
     r"(?P<best><F>) us)?"
     r"|, avg_t=(?P<avg><F>) us(?:, min_t=(?P<min><F>) us, max_t=(?P<max><F>) us)?)"
 )
-_PART = lazy(records.expand(_FIGURES, {"F": r"\d+\.\d\d", "N": r"\d+(?:\.\d\d)?"}))
+_FIXED = r"(?:0|[1-9]\d*)\.\d\d"
+_ANY = r"(?:0|[1-9]\d*)(?:\.\d\d)?"
+_PART = lazy(records.expand(_FIGURES, {"F": _FIXED, "N": _ANY}))
 _V2 = lazy(
     r"[*#@+-] EP: +(?P<rank>\d+)/\d+ \| (?P<name>(?:expanded |cached )?dispatch|(?:reduced "
     r")?combine): "
@@ -196,8 +198,9 @@ def slowest(rows: Sequence[Row]) -> list[str]:
         for operation, figures in row.figures.items():
             ranks = rates.setdefault(operation, {})
             ranks[figures["bandwidth"].value] = row.labels.get("rank", "")
-    return [
-        f"rank {ranks[min(ranks)]} in {operation.removeprefix('operation=')}"
-        for operation, ranks in rates.items()
-        if len({*ranks.values()}) > 1
-    ]
+    slowest_ranks = []
+    for label, ranks in rates.items():
+        if len({*ranks.values()}) > 1:
+            operation = label.removeprefix("operation=")
+            slowest_ranks.append(f"rank {ranks[min(ranks)]} in {operation}")
+    return slowest_ranks

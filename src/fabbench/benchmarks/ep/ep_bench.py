@@ -47,7 +47,8 @@ def events(text: str, execution: Execution | None) -> Events | None:
     summary = _SUMMARY.fullmatch(text)
     if summary is not None:
         begin = _BEGIN if execution is None or is_other or execution.rows else ()
-        return (*begin, Setting(facts={"ranks": int(summary[1])}), Header([(_ROW,)]))
+        ranks = Setting(facts={"ranks": int(summary[1])})
+        return (*begin, ranks, Header([(_ROW,)]))
     if text.startswith("=== NCCL EP Performance"):
         return _BEGIN
     return None if is_other else _inside(text)
@@ -58,7 +59,8 @@ def _inside(text: str) -> Events | None:
     setting = _SETTING.fullmatch(text)
     if setting is not None:
         name, value = setting.groups()
-        return (Setting(facts={name.lower().replace("-", "_"): value.lower()}),)
+        fact = name.lower().replace("-", "_")
+        return (Setting(facts={fact: value.lower()}),)
     if text.startswith("--- "):
         return (Setting(title="kernel" if "ernel" in text else ""),)
     if text.startswith("Validate mode:   enabled"):

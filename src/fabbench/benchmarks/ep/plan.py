@@ -94,12 +94,15 @@ class EpWork(Work):
     def _programs(self) -> Sequence[Program]:
         """Return those with these kernels: inside a host another one may measure."""
         known = records.load("fabbench.benchmarks.ep", "programs.toml", Program)
-        return [each for each in known if (each.name, each.mode) == (self.program, self.mode)]
+        wanted = (self.program, self.mode)
+        return [each for each in known if (each.name, each.mode) == wanted]
 
     @property
     def needs(self) -> Needs:
         """The program or Python, and an mpirun."""
-        programs = () if self.python else ("python3" if self.tests else EP_BENCH,)
+        programs: tuple[str, ...] = ("python3",) if self.tests else (EP_BENCH,)
+        if self.python:
+            programs = ()
         nics = self.nics or 0
         return Needs(programs=programs, install=INSTALL, mpi=True, gpus=True, nics=nics)
 
@@ -113,7 +116,8 @@ class EpWork(Work):
         fabrics = [name for each in self._programs() for name in each.fabrics]
         if fabric in fabrics:
             return nccl_env.why_unsupported(fabric, host)
-        return f"{self.program} moves data over {', '.join(fabrics)} with these kernels."
+        networks = ", ".join(fabrics)
+        return f"{self.program} moves data over {networks} with these kernels."
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
@@ -134,12 +138,17 @@ class EpWork(Work):
         case = program.file.removesuffix(".py")
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
         (step,) = nccl_env.rank_steps(execution, "ep", {case: commands}, limits)
-        step = replace(step, facts={**step.facts, "ranks": gpus * len(hosts)})  # not processes
+        ranks = gpus * len(hosts)  # not processes
+        step = replace(step, facts={**step.facts, "ranks": ranks})
         return (with_torch_variables(step, hosts, self.port) if self.tests else step,)
 
     def _argv(self, program: Program, gpus: int) -> Sequence[str]:
-        values = {**asdict(self), "gpus": gpus, "tokens": self.tokens or _TOKENS[self.mode]}
+        tokens = self.tokens or _TOKENS[self.mode]
+        values = {**asdict(self), "gpus": gpus, "tokens": tokens}
         also = [words for name, words in program.also.items() if values[name]]
-        words = " ".join((program.words, *also)).format(**values).split()
-        first = (self.python or "python3", f"{self.tests}/{program.file}")
-        return (*(first if self.tests else (program.file,)), *words, *self.extra)
+        line = " ".join((program.words, *also))
+        words = line.format(**values).split()
+        started: tuple[str, ...] = (program.file,)
+        if self.tests:
+            started = (self.python or "python3", f"{self.tests}/{program.file}")
+        return (*started, *words, *self.extra)
