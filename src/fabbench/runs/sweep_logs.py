@@ -20,11 +20,12 @@ from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
-from fabbench.runs.document import VERDICT
+from fabbench.runs.document import VERDICT, TestResult
 from fabbench.runs.inputs import Source, read_source, sources_of
 from fabbench.runs.load_columns import judged_together
+from fabbench.runs.parse_file import parse_file
 from fabbench.runs.store import StoredRun, StoredSweep, stored_sweep
-from fabbench.runs.sweep import printed_as_zero, unfinished, values_of
+from fabbench.runs.sweep import printed_as_zero, unfinished, values_of, with_figures
 from fabbench.sweep.node_names import NodeNames
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
@@ -90,7 +91,35 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
 def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
     """Return the sweeps among sources, which may be runs and logs, too."""
     runs = [StoredRun(Path(each.name)) for each in sources if each.run]
-    return [stored_sweep(run) for run in runs if run.sweep is not None]
+    return [_reread(stored_sweep(run)) for run in runs if run.sweep is not None]
+
+
+def _reread(sweep: StoredSweep) -> StoredSweep:
+    """Return a sweep with its tests as this version reads them.
+
+    An older one did not store in which steps figures are printed, and called a 0 failed.
+    """
+    return sweep._replace(tests=[_reread_test(sweep, test) for test in sweep.tests])
+
+
+def _reread_test(sweep: StoredSweep, test: TestResult) -> TestResult:
+    """Return a test with the step of its figure, or the figure 0 if it did not fail after all."""
+    metric = sweep.document.metric
+    if test.value and not test.step:
+        step = printed_step(sweep.document.benchmark, metric, [test.value])
+        return replace(test, step=step)
+    logs = _reread_logs(sweep, test) if test.outcome == Outcome.FAILED else []
+    if logs and all(log.outcome is Outcome.OK for log in logs):
+        return with_figures(test, logs, metric)
+    return test
+
+
+def _reread_logs(sweep: StoredSweep, test: TestResult) -> Sequence[Log]:
+    """Return the logs of a test; none where they cannot be read."""
+    try:
+        return list(parse_file(sweep.log_of(test)))
+    except MachineError:
+        return []
 
 
 def _entries(sources: Sequence[Source], sweeps: Sequence[StoredSweep]) -> list[Log | Unread]:
