@@ -248,8 +248,8 @@ def section_table(
             title = f"{title}: {what}"
         else:
             title = what[0].upper() + what[1:]
-    above = ""  # a table of several rails has no headline
-    if len(sections) == 1:
+    above = ""  # a table of several rails has no headline, and a live one shows none
+    if len(sections) == 1 and not live:
         above = headline(comparison, comparison.sections.index(first))
     lines = [line for section in sections for line in _lines_of(section)]
     # How many columns are repeated in each part of a table that is split to the width.

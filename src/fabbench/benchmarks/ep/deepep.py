@@ -202,5 +202,6 @@ def slowest(rows: Sequence[Row]) -> list[str]:
     for label, ranks in rates.items():
         if len({*ranks.values()}) > 1:
             operation = label.removeprefix("operation=")
-            slowest_ranks.append(f"rank {ranks[min(ranks)]} in {operation}")
+            rank = ranks[min(ranks)]
+            slowest_ranks.append(f"rank {rank} in {operation}")
     return slowest_ranks

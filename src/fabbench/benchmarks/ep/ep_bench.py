@@ -21,7 +21,7 @@ _FIGURES = (
 )
 _WHOLE = lazy(_FIGURES.replace("<>", r"\d+\.\d\d"))
 """A whole line with figures, and the slowest rank."""
-_FIGURE = lazy(r"(\w+)=(\d+\.\d\d)")
+_FIGURE = lazy(r"\b(\w{1,9})=(\d{1,12}\.\d\d)")
 _ROW = Column(
     cell=r"(?:(?:Dispatch|Combine|Total)(?: \([\w+]+\))?:|(?:bus|algorithm) bandwidth\b"
     r"|throughput: .*rank|(?:recv|send): total_bw).*"
@@ -34,7 +34,8 @@ _STATS = {
     "rdma_bw": "operation={} RDMA",
 }
 """A figure's name → its statistic, or a label of it alone; others are the main figures."""
-_METRICS = {"algorithm bandwidth": ("algbw", 9), **dict.fromkeys(_OPERATIONS, ("time", -6))}
+_TIMES = dict.fromkeys(_OPERATIONS, ("time", -6))
+_METRICS = {"algorithm bandwidth": ("algbw", 9), **_TIMES}
 """What a line has, and the power of ten of its unit; others have a bandwidth."""
 _SETTING = lazy(r"(?:Dispatch )?(Algorithm|Tokens|Hidden|Top-k|Experts|dtype): +([\w-]+).*")
 _SUMMARY = lazy(r"=== Summary \((?:Low Latency|High Throughput)\b.*\bacross (\d{1,7}) ranks\) ===")
