@@ -436,6 +436,7 @@ def _section(
         for columns in (group.cells, group.times)
     )
     rows = []
+    # Sizes of columns that are not shown have rows, too; there these columns are empty
     for size in sorted(set().union(*group.cells)):
         figures = tuple(column.get(size) for column in cells)
         *others, base = figures  # the last column is the baseline, and has no ratio itself
@@ -444,6 +445,7 @@ def _section(
             ComparisonRow(
                 size=size,
                 figures=figures,
+                # None in a partial column; in all of them if the baseline is partial
                 ratios=(*_unless_partial(ratios, without_ratio), None),
                 times=tuple(column.get(size) for column in times),
             )

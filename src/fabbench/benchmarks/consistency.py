@@ -389,7 +389,10 @@ class BandwidthFormula(NamedTuple):
         return Formula(factors.get(self.share), factors.get(self.bus))
 
     def candidates(self, row: Ratios) -> Iterable[int]:
-        """Yield the minimum and the maximum number of ranks that a row allows."""
+        """Yield the minimum and the maximum number of ranks that a row allows.
+
+        Bus bandwidth or the share of data is a multiple of (n-1)/n, which is solved for n.
+        """
         if self.bus in {"n", "2n"}:
             top = 2.0 if self.bus == "2n" else 1.0
             yield from _ranks(row.bus_low / top, row.bus_high / top)

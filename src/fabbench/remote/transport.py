@@ -250,7 +250,7 @@ class PipedProgram(PipedProcess, ProcessStream):
 
     @override
     def _exit_status(self) -> int:
-        status = self.wait() or 0
+        status = self.wait() or 0  # without a limit it waits for the end: never None
         # Of these it is not certain whether ssh failed, or the program: stderr says it.
         if status in _FAILED and (why := self._failed(self.err)):
             raise why

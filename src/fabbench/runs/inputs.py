@@ -238,7 +238,7 @@ def read_source(
     if source.run:
         yield from _read_run(source)
         return
-    # Only the first of a file's parts says that there is nothing.
+    # A large file is read in parts: only the first one, at line 0, says that there is nothing.
     empty = not source.line
     tables = tables and source.named
     name = source.name

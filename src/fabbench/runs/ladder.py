@@ -94,6 +94,7 @@ class Rung:
         for name, text in given.items():
             values[name] = parsed(known[name], text)
         work: Work = kind(**values)
+        # On one node alone each NIC is measured, if the benchmark can choose them
         return benchmark.each_nic(work) if self.alone else work
 
 
