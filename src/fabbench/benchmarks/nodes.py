@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fabbench.model.hosts import Host
-from fabbench.model.options import Whole, option
+from fabbench.model.options import Text, Whole, option
 from fabbench.model.plan import Command, Step
 
 _TORCH_VARIABLES = (
@@ -28,6 +28,15 @@ def port() -> Any:
         Whole(1, 65535),
         "Port on the first host where the ranks meet (MASTER_PORT).",
         default="29500",
+    )
+
+
+def python() -> Any:
+    """Declare the Python that starts the ranks."""
+    return option(
+        Text("a path", "PATH"),
+        "The Python that has torch, on every host. Default: python3.",
+        unset="",
     )
 
 

@@ -267,7 +267,9 @@ class SweepScreen(_Screen):
         if planned is None:  # Nothing goes on
             return "", 0, 1, ()
         tests = len(planned.tests)
-        number = f"{planned.number}/{self._max_rounds}" if self._max_rounds else str(planned.number)
+        number = str(planned.number)
+        if self._max_rounds:
+            number = f"{number}/{self._max_rounds}"
         tests_done = f"{self._tests_done}/{counted(tests, 'test')}"
         total = f"{len(self._results)} total"
         if bad := sum(each.outcome != Outcome.OK for each in self._results):

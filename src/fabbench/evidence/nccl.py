@@ -6,6 +6,7 @@ The wordings and the versions they belong to: docs/formats.md. transport.py draw
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fabbench.catalog.paths import Way, beginnings, ways
 from fabbench.catalog.warnings import error_follows
@@ -486,7 +487,8 @@ _WAYS = {begins[:HEAD] for begins in beginnings()} - {"Assigned", "NCCL_TUN"}
 _RINGS = tuple(f"Ring {number:02d} " for number in range(100))
 _COLLECTIVES = tuple(f"{number} coll channels" for number in range(1, 129))
 
-_HEADS_OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
+_Handler: TypeAlias = Callable[[Evidence, str, str], None]
+_HEADS_OF: Mapping[_Handler, tuple[str, ...]] = {
     Evidence._channel: (CHANNEL, "CollNet ", *_RINGS),  # noqa: SLF001 - its own table
     Evidence._network: ("Using ne", "Using in", "Assigned"),  # noqa: SLF001
     Evidence._ofi: ("NET/OFI ",),  # noqa: SLF001

@@ -147,7 +147,7 @@ class Pairs:
         """Wait until every server listens, or one has ended; return what came meanwhile."""
 
         def ready() -> bool:
-            # A server that has ended will never listen: waiting for the others makes no sense.
+            # A server that has ended will never listen: do not wait for the others.
             if any(pair.started_server.status is not None for pair in self._pairs):
                 return True
             for pair in self._pairs:

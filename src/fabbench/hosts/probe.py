@@ -261,7 +261,8 @@ def read_topology(
         mtus_of_port = mtus.get(name, {})
         nics[name] = _nic(answer.sysfs, port, place, mtus_of_port)
     # Without nvidia-smi, the GPUs that /sys shows.
-    buses = {f"GPU {gpu.index}": _bus_in_sysfs(gpu) for gpu in gpus} or _accelerators(places)
+    shown = {f"GPU {gpu.index}": _bus_in_sysfs(gpu) for gpu in gpus}
+    buses = shown or _accelerators(places)
     attached = {name: _gpu(bus, nics, places) for name, bus in buses.items()}
     return attached | nics
 

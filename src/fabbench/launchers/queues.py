@@ -211,18 +211,22 @@ def _first_group(pattern: str, text: str) -> str:
     return match[1].strip() if match else ""
 
 
-class QueueRendering(Rendering):
-    """A script with the directives of a batch system."""
-
-    options = QueueOptions
+class _OfBatchSystem:
+    """What the format and the launcher of a batch system share."""
 
     def __init__(self, system: BatchSystem) -> None:
         self._system = system
 
     @property
-    @override
     def name(self) -> str:
+        """The name of the system."""
         return self._system.name
+
+
+class QueueRendering(_OfBatchSystem, Rendering):
+    """A script with the directives of a batch system."""
+
+    options = QueueOptions
 
     @override
     def render(self, source: RenderInput) -> str:
@@ -261,19 +265,11 @@ def _requests(system: BatchSystem, source: RenderInput) -> Iterator[str]:
             yield text
 
 
-class QueueLauncher(Launcher):
+class QueueLauncher(_OfBatchSystem, Launcher):
     """A launcher that submits a run to a batch system as one job, and follows it."""
 
     options = QueueOptions
     open_starts_nothing = True
-
-    def __init__(self, system: BatchSystem) -> None:
-        self._system = system
-
-    @property
-    @override
-    def name(self) -> str:
-        return self._system.name
 
     @override
     @contextlib.contextmanager

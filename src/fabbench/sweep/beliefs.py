@@ -129,7 +129,8 @@ class States:
         slow = self.count - self.healthy - 1
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
         each_slow = (1 - _FAILING) * bad / slow
-        return np.concatenate((fine, np.full(slow, each_slow), [_FAILING * bad]))
+        slow_chances = np.full(slow, each_slow)
+        return np.concatenate((fine, slow_chances, [_FAILING * bad]))
 
     def likelihood(self, slower: Floats, flaky: float = FLAKY, path: float = 0.0) -> Floats:
         """Return test × state → the density of a result, given the worst state of its members.

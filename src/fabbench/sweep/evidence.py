@@ -61,7 +61,8 @@ class EvidenceWriter:
         if not pairs.any():
             alone = (self._sizes[mine] == 1).any()
             where = "alone" if alone else "in groups"
-            return f"{name} {self._slow_or_fails(mine)} {where}{self._figures(mine)}."
+            verdict = self._slow_or_fails(mine)
+            return f"{name} {verdict} {where}{self._figures(mine)}."
         # With a bad partner, a pair shows nothing of this node.
         met_bad = self._with_other_bad(node)
         what = "pairs with healthy nodes" if met_bad.any() else "pairs"

@@ -99,7 +99,9 @@ def pair_by_template(
     """
     node = _any_of(known)
     for before, between, after in (map(re.escape, template) for template in templates):
-        pair = rf"{before}(?:({node}){between}(.+)|(.+){between}({node})){after}"
+        known_first = f"({node}){between}(.+)"
+        known_last = f"(.+){between}({node})"
+        pair = f"{before}(?:{known_first}|{known_last}){after}"
         if match := re.fullmatch(pair, _stem(path)):
             return tuple(filter(None, match.groups()))
     return ()

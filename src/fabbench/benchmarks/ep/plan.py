@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 import msgspec
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nodes import port, with_torch_variables
+from fabbench.benchmarks.nodes import port, python, with_torch_variables
 from fabbench.benchmarks.standard import Work, extra, nics, silence, timeout
 from fabbench.catalog.nccl_environment import environment, gid_setting
 from fabbench.model import records
@@ -68,11 +68,7 @@ class EpWork(Work):
         "Load of the busiest rank, as a ratio to the mean, for deepep-v2.",
         unset="",
     )
-    python: str = option(
-        Text("a path", "PATH"),
-        "The Python that has torch, on every host. Default: python3.",
-        unset="",
-    )
+    python: str = python()
     port: int = port()
     nics: int | None = nics()
     timeout_s: float = timeout("1800")
@@ -82,14 +78,23 @@ class EpWork(Work):
     def __post_init__(self) -> None:
         """Refuse what the program does not have."""
         programs = self._programs()
-        lacks = f"{self.mode} kernels"
-        for program in programs[:1]:
-            refused = [name for name in ("dtype", "skew") if name not in program.also]
-            lacks = next((f"--{name}" for name in refused if getattr(self, name)), "")
-            if (program.shape == "ranks") == bool(self.tests):
-                lacks = "--tests" if self.tests else "directory without --tests"
-        if lacks:
-            raise RequestError(f"{self.program} has no {lacks}.")
+        if not programs:
+            raise RequestError(
+                f"{self.program} has no {self.mode} kernels.",
+                hint="Pass another --mode, or another --program.",
+            )
+        has_tests = programs[0].shape != "ranks"
+        if has_tests and not self.tests:
+            raise RequestError(
+                f"{self.program} is a directory of tests, and none is given.",
+                hint="Pass --tests DIRECTORY, where it is on every host.",
+            )
+        refused = [name for name in ("dtype", "skew") if name not in programs[0].also]
+        if not has_tests:
+            refused.append("tests")
+        for name in refused:
+            if getattr(self, name):
+                raise RequestError(f"{self.program} has no --{name}.", hint="Leave it out.")
 
     def _programs(self) -> Sequence[Program]:
         """Return those with these kernels: inside a host another one may measure."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nodes import first_address, port
+from fabbench.benchmarks.nodes import first_address, port, python
 from fabbench.benchmarks.standard import Work, iterations, nics, silence, sizes, timeout, warmup
 from fabbench.catalog.nccl_environment import environment
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.options import Choice, Text, Whole, option
+from fabbench.model.options import Choice, Whole, option
 from fabbench.model.plan import Proof, Step
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
@@ -39,11 +39,7 @@ class TorchWork(Work):
     dtype: str = option(Choice(tuple(WIDTHS)), "Data type.", "-d", "--dtype", default="float32")
     trials: int = iterations("50", "--trials", each="")
     warmup: int = warmup("5")
-    python: str = option(
-        Text("a path", "PATH"),
-        "The Python that has torch, on every host. Default: python3.",
-        unset="",
-    )
+    python: str = python()
     port: int = port()
     nics: int | None = nics()
     timeout_s: float = timeout("900")
