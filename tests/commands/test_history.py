@@ -12,6 +12,7 @@ from click.testing import Result
 from fabbench.cli import cli
 from tests.performance.store import write_store
 from tests.support.command_line import runner
+from tests.support.paths import EXAMPLES
 
 COUNT = 40
 CHANGED = 30
@@ -146,3 +147,9 @@ def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert done.exit_code == 3
     assert "missing.log" in done.stderr
     assert "1 run in 1 series" in done.stdout
+
+
+def test_a_log_that_does_not_show_its_transport_has_no_empty_name(tmp_path: Path) -> None:
+    done = history(tmp_path, "busbw", str(EXAMPLES / "logs/published-p4d-efa.txt"))
+    assert done.exit_code == 0
+    assert "- nccl all_reduce: 9 more" in done.stdout

@@ -83,9 +83,10 @@ def _series_names(history: History) -> Iterator[str]:
         words = " ".join(filter(None, what))
         if key.get("target"):
             words += f" on {key['target']}"
-        configuration = key.get("configuration") or ""
+        if key.get("configuration"):  # a log may not show its transport
+            words += f": {key['configuration']}"
         more = [f"{name} {key[name]}" for name in others if key.get(name)]
-        yield ", ".join([f"{words}: {configuration}", *more])
+        yield ", ".join([words, *more])
 
 
 def _scale(history: History, series: Series) -> Scale:
