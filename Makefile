@@ -23,7 +23,7 @@ help:
 	@echo 'make test-wheel  build what is published into dist, and use the wheel in an empty environment'
 	@echo 'make test-lowest  run unit tests, the Kubernetes client and TAB completion with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
-	@echo 'make lint   ruff, import-linter, mypy, hadolint, and the measure of make size'
+	@echo 'make lint   ruff, import-linter, mypy, hadolint, the measure of make size, and the time of every pattern'
 	@echo 'make size   count expressions, lines, functions, and lines that say too much, per package'
 	@echo 'make docs   test the documentation, and build the site'
 	@echo 'make site   build the documentation as a site: dist/site'
@@ -113,6 +113,7 @@ lint:
 	.venv/bin/python -m mypy
 	.venv/bin/hadolint docker/*/Dockerfile
 	.venv/bin/python -m tests.performance.size check
+	$(PYTEST) -q -m slow tests/architecture/test_patterns.py
 
 size:
 	@$(PREPARE) dev

@@ -30,12 +30,14 @@ def too_slow(pattern: Pattern) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_each_pattern_takes_time_in_proportion_to_a_line(part: int) -> None:
     slow = {each.pattern: why for each in patterns()[part::PARTS] if (why := too_slow(each))}
     assert slow == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [

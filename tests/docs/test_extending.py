@@ -107,6 +107,7 @@ def output(run: StoredRun) -> str:
     return "".join(path.read_text() for path in sorted(run.path.glob("exec/*/output.log")))
 
 
+@pytest.mark.slow
 def test_it_is_run_here(fabbench: Fabbench, tmp_path: Path) -> None:
     assert "iperf3    TCP throughput of iperf3" in fabbench("run", "--help").stdout
     done = fabbench("run", "iperf3", "--on", "local", "--size", "64K", "--seconds", "1")

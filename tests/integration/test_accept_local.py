@@ -27,6 +27,7 @@ def certificate(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_limits_of_a_good_run_decide(tmp_path: Path) -> None:
     limits = tmp_path / "limits.json"
     first = fabbench(tmp_path / "first", *LADDER, "--write-thresholds", str(limits))
@@ -98,6 +99,7 @@ def test_an_interrupted_ladder_says_how_it_goes_on(tmp_path: Path) -> None:
     assert {states[each] for each in ("pairs", "soak", "drift:all_gather")} == {"passed"}, states
 
 
+@pytest.mark.slow
 def test_a_ladder_without_time_goes_on_later(tmp_path: Path) -> None:
     first = fabbench(tmp_path, *LADDER, "--max-time", "5")
     assert (first.returncode, "--resume" in first.stderr) == (4, True), first.stderr
@@ -108,6 +110,7 @@ def test_a_ladder_without_time_goes_on_later(tmp_path: Path) -> None:
     assert len({each["name"] for each in found["rungs"]}) == len(found["rungs"])
 
 
+@pytest.mark.slow
 def test_a_program_that_ranks_do_not_find_says_nothing_about_nodes(tmp_path: Path) -> None:
     (tmp_path / "all_reduce_perf").write_text("#!/bin/sh\nexec sh -c missing_program\n")
     (tmp_path / "all_reduce_perf").chmod(0o755)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.local
 HERE = Host(name="here")
 
 
+@pytest.mark.slow
 def test_a_run_hears_of_one_that_starts_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FABBENCH_NEIGHBORS")
     with held(HERE) as first, held(HERE) as second:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.local
 
 PROGRAMS = ROOT / "tests/support/fake_programs"
 CANCELS = {"pbs": "qdel 1.server", "lsf": "bkill 1", "flux": "flux cancel f1"}
-SYSTEMS = tuple(CANCELS)
+SYSTEMS = ("pbs", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lsf", "flux")))
 RUN = ("--nodes", "1", "--gpus", "2", "--fabric", "p2p", "-b", "8", "-e", "1K", "--repeat", "1")
 
 
@@ -90,6 +90,7 @@ def test_a_rejected_job_has_the_words_of_the_system(queue: Queue) -> None:
     assert "no such queue: gpu" in done.stderr
 
 
+@pytest.mark.slow
 def test_one_that_waits_too_long_is_cancelled(queue: Queue) -> None:
     (queue.folder / "hold").touch()
     done = fabbench(queue.store, *queue.arguments("--start-timeout", "1"))

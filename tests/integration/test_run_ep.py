@@ -54,6 +54,7 @@ def test_ep_bench_inside_a_host_is_proven_and_checked(
     assert nothing_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_data_that_failed_its_check_is_corrupt(tmp_path: Path, programs: Path) -> None:
     done = ep_bench(tmp_path, programs, "--env", "STANDIN_RECORDING=ep-bench-with-wrong-data")
     assert done.returncode == 4, done.stderr

@@ -47,7 +47,7 @@ def test_a_gate_decides_the_status(tmp_path: Path) -> None:
     ("recording", "outcome"),
     [
         ("writes-through-shared-memory", Outcome.OFF_FABRIC),
-        ("the-times-of-phases", Outcome.TRUNCATED),
+        pytest.param("the-times-of-phases", Outcome.TRUNCATED, marks=pytest.mark.slow),
         ("the-other-process-gone-at-the-end", Outcome.FAILED),
     ],
 )

@@ -14,7 +14,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,8 @@ PACKAGE = ROOT / "src/fabbench"
 AT_START = frozenset({"match", "fullmatch"})
 ANYWHERE = frozenset({"search", "sub", "subn", "split", "findall", "finditer"})
 _OF_TABLES = int(re.IGNORECASE | re.DOTALL)
+_NEXT_RECORD = re.compile(r"\|(?=\(\?P<t\d+>)")
+"""Between two records of `known_errors`."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,13 @@ def every_pattern() -> list[Pattern]:
         for row in rows
     ]
     _complete(found)
-    return found
+    return [part for each in found for part in _apart(each)]
+
+
+def _apart(pattern: Pattern) -> Iterator[Pattern]:
+    """Yield the records that a table was joined of: together they take what each takes, in sum."""
+    for record in _NEXT_RECORD.split(pattern.pattern):
+        yield replace(pattern, pattern=record)
 
 
 def _complete(found: Sequence[Pattern]) -> None:

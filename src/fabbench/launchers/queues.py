@@ -154,7 +154,7 @@ class QueueJob(Job):
 
     @override
     def lines(self) -> Iterator[str]:
-        self._awaited = False
+        self._awaited = False  # from here on, a job that is over counts as over
         yielded = 0
         is_over = False
         while not is_over:

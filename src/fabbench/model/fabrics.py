@@ -129,8 +129,8 @@ def paired_devices(
 ) -> tuple[Rail, ...]:
     """Return the rails between the devices of two hosts; `hosts`: their names.
 
-    Devices of the same name are paired; where the names differ, they are paired in order. Raise
-    RequestError if one host has more than the other.
+    They are paired in the order of their names: where hosts have the same devices, each is paired
+    with itself. Raise RequestError if one host has more than the other.
     """
     servers = sorted(dict.fromkeys(first), key=natural_order)
     clients = sorted(dict.fromkeys(last), key=natural_order)

@@ -77,8 +77,8 @@ class States:
     """The logarithm by which tests are slower, for each state but the last, which fails."""
     tolerated: float
     """The logarithm by which healthy nodes may be slower; negative."""
-    healthy: int = 2
-    """How many states count as healthy."""
+    first_bad: int = 2
+    """The index of the first state that counts as bad; those before it are healthy."""
     outliers: float = OUTLIERS
     """The fraction of healthy tests that are slow by chance, such as congestion.
 
@@ -110,7 +110,7 @@ class States:
         The rates that are usual count as some more tests.
         """
         # Slow is what is at the first level of slowness, and not by noise.
-        far = min(self.levels[self.healthy], -3 * self.noise)
+        far = min(self.levels[self.first_bad], -3 * self.noise)
         outliers = float((healthy < far).sum()) + USUAL * OUTLIERS
         failures = float(np.isnan(healthy).sum()) + USUAL * _FAILURES
         known = len(healthy) + USUAL
@@ -126,7 +126,7 @@ class States:
 
         In order: healthy, a little slower, each that is slow (all alike), failing.
         """
-        slow = self.count - self.healthy - 1
+        slow = self.count - self.first_bad - 1
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
         each_slow = (1 - _FAILING) * bad / slow
         slow_chances = np.full(slow, each_slow)
@@ -147,12 +147,12 @@ class States:
         by_chance = self.outliers / (_SLOWEST + 0.5)  # anywhere in the range of figures, alike
         density = (1 - self.outliers) * student(deviation) / spread + by_chance
         fine = density[:, :1]
-        bad = density[:, self.healthy :]
+        bad = density[:, self.first_bad :]
         bad *= 1 - flaky
         bad += flaky * fine
         # State → the chance that a test fails. If something failing does not fail, it looks fine.
         fails = np.full(self.count, _ALSO_FAILS)
-        fails[: self.healthy] = self.failures
+        fails[: self.first_bad] = self.failures
         fails[-1] = 1 - flaky
         whole = np.concatenate((density, fine), axis=1) * (1 - fails)
         return np.asarray(np.where(failed[:, None], fails, whole))
@@ -235,7 +235,7 @@ def links(evidence: Floats, others: Floats, states: States) -> Floats:
     all_at_most = np.prod(np.cumsum(others, axis=2), axis=1)
     worst = np.diff(all_at_most, prepend=0.0, axis=1)
     given = _likelihood_given(worst, _relative(evidence)) * states.prior(LINK_PRIOR)
-    bad = given[:, states.healthy :].sum(axis=1)
+    bad = given[:, states.first_bad :].sum(axis=1)
     whole = np.maximum(given.sum(axis=1), _LEAST)
     return np.asarray(bad / whole)
 

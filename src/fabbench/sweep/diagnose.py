@@ -40,10 +40,12 @@ _SHOWN = 0.001
 """Below this chance, an end of a link was shown to be fine: the link itself is tested again."""
 MAX_ROUNDS = 40
 """Maximum number of rounds after screening."""
-_MAX_REPEATS = 8
-"""Maximum number of tests of one pair."""
 _TELLING = 3
 """Tests that mostly tell what is bad from chance: of a pair, of a node after screening."""
+_MAX_REPEATS = 8
+"""Maximum number of tests of one pair."""
+_MAX_REPEATS_OF_TWO = _TELLING
+"""The same where there are only two nodes: no number of tests tells which of them it is."""
 _AMONG = 2
 """Other bad nodes that a bad node is tested with."""
 _MAX_TESTS = 24
@@ -156,13 +158,14 @@ class _Plan:
         self._alone = planner.size == 1
         self._history = _History(fitted)
         count = len(fitted.nodes)
+        self._max_repeats = _MAX_REPEATS if count > 2 else _MAX_REPEATS_OF_TWO
         self._bad: Flags = fitted.bad >= planner.confidence
         beyond_screening = self._history.tested - planner.screened  # node → its tests since then
         accused = self._bad | self._with_nic(planner.confidence, math.inf)
         open_links = dict(_open_links(fitted, planner.confidence))
         self._pairs_to_test_again = dict.fromkeys(_slow_pairs(fitted, accused), _TELLING)
         """Pairs whose link may be bad, or which were always slow → the maximum of their tests."""
-        self._pairs_to_test_again |= dict.fromkeys(open_links, _MAX_REPEATS)
+        self._pairs_to_test_again |= dict.fromkeys(open_links, self._max_repeats)
         now_and_then = maybe_now_and_then(fitted, accused)
         doubted = now_and_then | self._doubted(planner.confidence, open_links)
         likely = now_and_then | (fitted.bad >= DOUBTED)
@@ -243,7 +246,7 @@ class _Plan:
                 yield self._take_test(node)
             elif (partner := self._partner(node)) is not None:
                 yield self._take_test(node, partner)
-        yield from self._tests_of_pairs_again(_MAX_REPEATS)
+        yield from self._tests_of_pairs_again(self._max_repeats)
 
     def _take_test(self, *nodes: int) -> SweepTest:
         # They are in no other test of this round; a pair is server and client, in this order.
@@ -284,7 +287,7 @@ class _Plan:
         often = np.bincount(groups, met)
         if often[groups[suspect]] < _TELLING:
             often[groups[suspect]] = -1  # before all others
-        free = self._free & (met < _MAX_REPEATS)
+        free = self._free & (met < self._max_repeats)
         free[suspect] = False
         doubt = np.where(bad < _CLEAR, 0.0, bad)
         # The last key counts most.

@@ -39,7 +39,7 @@ class EvidenceWriter:
         self._fit = fitted
         self._bad: Flags = fitted.bad >= confidence
         # Per test: nodes, server, logarithm of the figure and of its part of the typical one.
-        self._sizes = self._of_classes_per_test(lambda each: each.tests.size)
+        self._sizes = self._of_classes_per_test(lambda each: each.tests.nodes_per_test)
         self._server = self._for_all_tests(lambda each: each.tests.server)
         self._values = self._for_all_tests(lambda each: each.tests.values)
         self._failed: Flags = np.isnan(self._values)

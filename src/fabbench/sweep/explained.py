@@ -205,7 +205,7 @@ def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str
     nodes = [numbers[node] for node in suspect.nodes]
     taking_part = np.isin(fitted_class.tests.members, nodes).sum(axis=1)
     if suspect.kind is SuspectKind.LINK:  # both of its nodes
-        return np.asarray(taking_part == fitted_class.tests.size)
+        return np.asarray(taking_part == fitted_class.tests.nodes_per_test)
     if suspect.kind is not SuspectKind.GROUP:
         return np.asarray(taking_part > 0)
     # An uplink: tests of its nodes that leave their group. A path has no nodes: all such tests.

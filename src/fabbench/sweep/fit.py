@@ -154,7 +154,7 @@ class Fit:
 
     def of_two(self) -> Iterator[FittedClass]:
         """Yield the classes of tests of two nodes."""
-        return (each for each in self.classes if each.tests.size == 2)
+        return (each for each in self.classes if each.tests.nodes_per_test == 2)
 
 
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
@@ -317,7 +317,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
         factors = [_factors(each, states, rails) for each in classes]
         beliefs = propagate(factors, parts.count, states)
         chances = beliefs.chances()  # part × state
-        bad = chances[:, states.healthy :].sum(axis=1)  # the healthy states come first
+        bad = chances[:, states.first_bad :].sum(axis=1)
         shift = max((_learn_typical(each, bad) for each in classes), default=0.0)
         _measure_paths(classes)
         before = states.noise
@@ -342,7 +342,7 @@ def judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> Ite
     """Yield the tests of two nodes that show something of them: none through a slow uplink."""
     slow_uplink = max(uplinks.values(), default=0.0) >= DOUBTED
     for each in classes:
-        if each.tests.size == 2 and not (each.tests.between and slow_uplink):
+        if each.tests.nodes_per_test == 2 and not (each.tests.between and slow_uplink):
             yield each
 
 
@@ -404,7 +404,7 @@ def _log_likelihood(
         worst = state[each.members].max(axis=1)
         # The link is healthy, or in a worse state than its nodes.
         healthy = evidence[np.arange(len(worst)), worst]
-        worst_fine = np.maximum(worst, states.healthy - 1)  # a bad link is in no healthy state
+        worst_fine = np.maximum(worst, states.first_bad - 1)  # a bad link is in no healthy state
         possible = np.arange(states.count) > worst_fine[:, None]
         worse = np.where(possible, evidence + link, -np.inf)
         likeliest = np.maximum(healthy, worse.max(axis=1))
@@ -423,7 +423,7 @@ def _fitted_class(
     if tests.rail:
         rail = rails.index(tests.rail)
         parts.append(pairs + nodes * (1 + rail))
-    if groups is not None and tests.between and tests.size == 2:
+    if groups is not None and tests.between and tests.nodes_per_test == 2:
         after_nics = nodes * (1 + len(rails))
         parts.append(groups.of[pairs] + after_nics)
     return FittedClass(
@@ -550,7 +550,7 @@ def _shorth(values: Floats) -> float:
 
 def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
     """Return the factors of a class: for nodes, all NICs of a test are one test."""
-    size = fitted_class.tests.size
+    size = fitted_class.tests.nodes_per_test
     # The NICs of a test share its noise: for a node and an uplink, each is a part of one test.
     weights: Floats = np.full(fitted_class.members.shape[1], 1 / rails)
     if fitted_class.tests.rail:
@@ -565,7 +565,7 @@ def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
 
 def _evidence(fitted_class: FittedClass, states: States, flaky: float = FLAKY) -> Floats:
     """Return factor × state → the log-likelihood of its tests."""
-    if fitted_class.tests.size > 2:
+    if fitted_class.tests.nodes_per_test > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)
     likelihood = states.likelihood(fitted_class.slower, flaky, fitted_class.path)
     evidence = np.zeros((len(fitted_class.pairs), states.count))
@@ -582,10 +582,10 @@ def _chances_of_links(
     known by their other tests only.
     """
     chances = np.zeros(len(fitted_class.pairs), dtype=np.float32)
-    if fitted_class.tests.size < 2:  # a node that is tested alone has no link
+    if fitted_class.tests.nodes_per_test < 2:  # a node that is tested alone has no link
         return chances
     # Links without a test that is slow or failed, or nearly so, are fine.
-    nearly_slow = min(states.levels[states.healthy] / 2, -states.noise)
+    nearly_slow = min(states.levels[states.first_bad] / 2, -states.noise)
     slow = fitted_class.failed | (fitted_class.slower < nearly_slow)
     likely = np.unique(fitted_class.factor_of[slow])
     others = beliefs.without(fitted_class.members[likely], messages[likely])

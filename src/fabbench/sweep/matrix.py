@@ -109,7 +109,7 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
     keys: list[Ints] = []
     values: list[Floats] = []
     for each in fitted.classes:
-        if each.tests.size <= 2:
+        if each.tests.nodes_per_test <= 2:
             row, column = np.sort(row_of[each.ends], axis=1).T
             keys.append(row * count + column)
             slower = below_best(each, fitted.classes)

@@ -52,7 +52,7 @@ class TestClass:
     A row of each array per test.
     """
 
-    size: int
+    nodes_per_test: int
     rail: str
     between: bool
     """Whether the nodes of each test are of different groups."""
@@ -92,7 +92,7 @@ class TestClass:
 
     def is_like(self, other: "TestClass") -> bool:
         """Return whether both have the same number of nodes, and the same rail."""
-        return self.size == other.size and self.rail == other.rail
+        return self.nodes_per_test == other.nodes_per_test and self.rail == other.rail
 
     def known_series(self) -> list[int]:
         """Return the series in use, ascending.
@@ -216,9 +216,9 @@ class Readings:
         """
         classes_of_tests = []
         kinds = len(self._series)
-        for (size, rail), rows in self._rows.items():
+        for (nodes_per_test, rail), rows in self._rows.items():
             nodes: Ints = np.array(rows.members, dtype=np.int32)
-            members = nodes.reshape(-1, size)
+            members = nodes.reshape(-1, nodes_per_test)
             series: Ints = np.array(rows.series, dtype=np.int32)
             of = np.zeros_like(members) if groups is None else groups[members]
             across = (of != of[:, :1]).any(axis=1)
@@ -239,7 +239,7 @@ class Readings:
                 if chosen.any():
                     chosen_rows = {name: column[chosen] for name, column in columns.items()}
                     tests = TestClass(
-                        size=size,
+                        nodes_per_test=nodes_per_test,
                         rail=rail,
                         between=between,
                         kinds=kinds,

@@ -41,6 +41,7 @@ def test_several_changes() -> None:
     assert indices([*NIGHTS * 3, *SLOWER, *NIGHTS * 3]) == [24, 32]  # soon reverted
 
 
+@pytest.mark.slow
 def test_a_late_change_of_a_long_series_is_one_change() -> None:
     chance = random.Random(3)
     values = [chance.gauss(100, 2) * (1 if number < 1250 else 0.9) for number in range(1500)]
@@ -80,6 +81,7 @@ def test_a_report_stays_and_does_not_depend_on_later_runs() -> None:
     assert all(look == (found,) for look in looks[found.shown :])
 
 
+@pytest.mark.slow
 def test_a_drift_is_named_and_counts_once() -> None:
     (found,) = watched(drifting(random.Random(1), 0.0, 200, -0.3, 0.001), ASSUMED).shifts
     assert (found.rises, found.drift) == (False, True)
@@ -99,6 +101,7 @@ def test_the_baseline_does_not_learn_from_what_is_slower() -> None:
     assert abs(found[0].start - 100) <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "rho"), [(lognormal, 0.5), (outliers, 0.0)])
 def test_healthy_series_seldom_have_a_change(noise: Noise, rho: float) -> None:
     """At most 5 % of series of 200 runs: of 20 of a fixed seed, two may be.
@@ -108,6 +111,7 @@ def test_healthy_series_seldom_have_a_change(noise: Noise, rho: float) -> None:
     assert false_alarms(noise, rho, 20) <= 0.1
 
 
+@pytest.mark.slow
 def test_steps_are_found_soon() -> None:
     assert runs_until_found(Step(0.3, 50), 20)[18] <= 6
     found = runs_until_found(Step(0.1, 100), 20)

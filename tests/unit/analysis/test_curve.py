@@ -85,6 +85,7 @@ def test_a_rate_that_still_grows_is_said_to() -> None:
     assert codes(log_of(plain, SIZES[:18])) == ["still-grows"]
 
 
+@pytest.mark.slow
 def test_noise_is_rarely_taken_for_a_dip() -> None:
     dice = random.Random(1)
     logs = [log_of(lambda size: plain(size) * dice.lognormvariate(0, 0.05)) for _ in range(200)]

@@ -189,6 +189,7 @@ def test_of_few_executions_none_is_left_out() -> None:
     assert len(pair(STEADY[:5], STEADY).estimates) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spikes", [0.0, 0.1])
 @pytest.mark.parametrize("count", [5, pytest.param(8, marks=pytest.mark.slow), 12])
 def test_equal_configurations_rarely_differ(count: int, spikes: float) -> None:

@@ -18,6 +18,7 @@ from tests.support.corpus import CORPUS
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import LOGS
 from tests.support.prefix_forms import FORMS, NUMBERED, behind
+from tests.support.tiers import sampled
 
 SAMPLES = {
     "perftest": "layout-latency",
@@ -118,7 +119,7 @@ def test_logs_of_every_benchmark_read_the_same_behind_a_prefix(form: str) -> Non
         check(form, path)
 
 
-@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("copy", sampled([*COPIES], every=3))
 def test_what_pages_and_editors_make_of_a_log_is_undone(copy: str) -> None:
     for path in (*SMALL, *OTHERS):
         text = path.read_text()

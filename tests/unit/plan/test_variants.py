@@ -274,6 +274,7 @@ def newer(tmp_path: Path) -> Path:
 QUICK = ("--on", "local", "--fabric", "tcp", "--size", "4K", "--iterations", "10", "--repeat", "1")
 
 
+@pytest.mark.slow
 def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     store = tmp_path / "store"
     done = fabbench(

@@ -270,6 +270,7 @@ def test_one_of_many_nodes_may_be_bad() -> None:
     assert {each.name for each in said.undecided} == set(groups[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [6, 7, 13, 21, 40])
 def test_noise_alone_hardly_makes_two_speeds(count: int) -> None:
     chance = np.random.default_rng(count)

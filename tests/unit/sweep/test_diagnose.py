@@ -40,6 +40,7 @@ def test_several_bad_nodes_are_found_and_nobody_else(racks: int) -> None:
     assert cluster.tests < 300
 
 
+@slow
 def test_groups_that_are_slow_with_others_are_found_and_nobody_else() -> None:
     group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(32))}
     cluster = Cluster(named(32), bad_uplinks={"rack-3": 0.5}, group_of=group_of)
@@ -82,6 +83,7 @@ def test_a_path_that_the_tests_of_a_round_share_is_slow_and_no_node(
     assert ([each.kind for each in said.suspects], said.undecided) == (["group"], [])
 
 
+@pytest.mark.slow
 def test_an_older_type_is_a_group_and_not_bad() -> None:
     names = named(32)
     cluster = Cluster(names, types=dict.fromkeys(names[:11], 0.7), noise=0.04, congestion=0.02)

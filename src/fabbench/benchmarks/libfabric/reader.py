@@ -669,6 +669,11 @@ class PairReader(Reader):
     # -- rows
 
     def _points_of_row(self, printed: RowLine, process: Process) -> Sequence[Point]:
+        """Return the points of a row.
+
+        None of a row that shows progress only, and of one that is damaged: `process` notes those
+        that contradict themselves, or the rest of their table.
+        """
         row = process.read(printed)
         if row is None:
             return ()

@@ -46,15 +46,16 @@ That of the others was one PE's block, or the total, before there was a column `
 UNSIZED = frozenset({"barrier", "sync"})
 """Collectives that send no data: the column `size(B)` contains the threads of a block."""
 
-CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
-"""Jobs whose suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""
+CUT_TITLE = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
+"""Titles whose suffix is cut: `_uni`, `_bidi`, `_device`, `_on_stream`."""
 
 HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
 """Titles of host programs, which other programs may print as well, and the programs."""
-JOB = lazy(
+NVSHMEM_TITLE = lazy(
     r"(?=\w+\Z)(?:shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
     r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?)"
-)  # names that can only be those of an NVSHMEM job
+)
+"""Titles that only NVSHMEM's programs print."""
 PROGRAM = (
     r"(?:shmem_\w+|[a-z]\w*_on_stream|stream_latency"
     r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"

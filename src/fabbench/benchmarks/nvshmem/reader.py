@@ -24,8 +24,8 @@ from fabbench.benchmarks.events import (
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.nvshmem import figures
 from fabbench.benchmarks.nvshmem.figures import (
-    CUT_JOB,
-    JOB,
+    CUT_TITLE,
+    NVSHMEM_TITLE,
     PROGRAM,
     case_of,
     collective,
@@ -127,7 +127,7 @@ def _names_of_columns(text: str) -> re.Match[str] | None:
     header = _HEADER.fullmatch(text) if "size" in text else None
     if header is None or not header["job"]:
         return header
-    return header if JOB.fullmatch(header["job"]) else None
+    return header if NVSHMEM_TITLE.fullmatch(header["job"]) else None
 
 
 @lru_cache(maxsize=64)
@@ -160,7 +160,7 @@ def _header_events(job: str, layout: Layout, execution: Execution | None) -> Eve
     is_certain = "count" in metrics or "on_stream" in title or kind in figures.OF_ONE_SIZE
     if "busbw" in metrics and not is_certain:
         return _not_read_events(execution)
-    if CUT_JOB.fullmatch(title) or (kind and "bandwidth" in metrics):
+    if CUT_TITLE.fullmatch(title) or (kind and "bandwidth" in metrics):
         return None
     if kind in figures.UNSIZED:
         layout = (_THREADS, *layout[1:])
@@ -179,7 +179,7 @@ def _title(text: str, execution: Execution | None) -> Events | None:
         return None
     job = match["job"]
     setting = Setting(title=job)
-    if not JOB.fullmatch(job):
+    if not NVSHMEM_TITLE.fullmatch(job):
         is_of_host = match["hash"] and job.lower() in figures.HOST_TITLES
         if not is_of_host:
             return None
