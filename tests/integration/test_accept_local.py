@@ -45,6 +45,7 @@ def test_limits_of_a_good_run_decide(tmp_path: Path) -> None:
     assert "| all:all_reduce | result | failed | failed |" in re.sub(" +", " ", changed.stdout)
 
 
+@pytest.mark.slow
 def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:
     with start_program(tmp_path, LADDER) as program:
         assert eventually(

@@ -73,6 +73,7 @@ def test_a_fabric_that_holds_its_gates_passes(tmp_path: Path) -> None:
     assert status == 0, summary
 
 
+@pytest.mark.slow
 @local
 def test_a_breached_gate_fails(tmp_path: Path) -> None:
     status, summary = smoke(

@@ -78,6 +78,7 @@ def steps_of(lines: list[str]) -> Iterator[Marker]:
     return (marker for line in lines if (marker := read_marker(line)) is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", ["tcp", pytest.param("shm", marks=pytest.mark.slow)])
 def test_all_at_once_one_after_another_in_the_log(fabric: str) -> None:
     execution = execution_of(*SIZES, fabric=fabric)

@@ -69,6 +69,7 @@ def test_what_cannot_be_shown() -> None:
     assert indices([1.0] * 40 + [1.02] * 40) == [40]
 
 
+@pytest.mark.slow
 def test_a_report_stays_and_does_not_depend_on_later_runs() -> None:
     chance = random.Random(5)
     values = [100 * value for value in normal(chance, 0.0, 90)]
@@ -119,6 +120,7 @@ def test_steps_are_found_soon() -> None:
     assert found[14] <= 10
 
 
+@pytest.mark.slow
 def test_a_large_loss_in_the_first_weeks_is_heard() -> None:
     """A loss of 30 % after ten nights: of 20 series, one may be missed within 40 more."""
     assert runs_until_found(Step(0.3, 10, 0.02), 20)[18] <= 16

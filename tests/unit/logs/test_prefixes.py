@@ -101,7 +101,7 @@ def check(form: str, path: Path) -> None:
     assert all(log.points for log in logs)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sampled([*FORMS], every=3))
 def test_a_log_reads_the_same_behind_every_prefix(form: str) -> None:
     for path in SMALL:
         check(form, path)
@@ -141,7 +141,7 @@ def test_any_two_tags_of_launchers_may_be_stacked(name: str) -> None:
         assert contents(logs) == contents(parse("\n".join(lines))), (outer, inner)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sampled([*FORMS], every=3))
 def test_lines_without_the_prefix_stand_between_those_with_it(form: str) -> None:
     """An sbatch file echoes commands, and srun reports errors, without the label of a rank."""
     echoes = [f"+ export NCCL_CROSS_NIC={number}" for number in range(40)]
@@ -150,7 +150,7 @@ def test_lines_without_the_prefix_stand_between_those_with_it(form: str) -> None
     assert contents([log]) == contents(parse("\n".join(LINES)))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sampled([*FORMS], every=3))
 def test_rows_behind_a_prefix_are_known_by_themselves_or_by_their_footer(form: str) -> None:
     """An excerpt may have neither the banner nor the header."""
     rows = [line for line in LINES if " float " in line or line.startswith("# Out")]

@@ -14,7 +14,7 @@ from fabbench.model.hosts import Needs
 from tests.support import sysfs
 from tests.support.paths import DATA
 from tests.support.probes import lines, probe
-from tests.support.tiers import EVERY_CUT
+from tests.support.tiers import EVERY_CUT, sampled
 
 PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
 P5, P4D, IB, ROCE, BROKEN, DEBIAN = map(
