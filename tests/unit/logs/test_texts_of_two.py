@@ -98,3 +98,11 @@ def test_a_set_up_that_goes_on_below_a_table_has_another_ones_table_in_it() -> N
     assert whole.outcome is Outcome.OK
     first, *_ = read(*lines[:begin], *lines[head : head + 2], *lines[begin:])
     assert first.outcome is not Outcome.OK
+
+
+def test_a_program_that_measures_nothing_says_nothing_about_the_next_one() -> None:
+    hello = ("# OSU MPI-CUDA Hello World Test v7.4", "This is a test with 2 processes")
+    head = ("# OSU MPI Latency Test v5.9", "# Size          Latency (us)")
+    rows = [f"{size}                       1.07" for size in (0, 1, 2)]
+    (log,) = read(*hello, *head, *rows)
+    assert (log.case, log.facts["osu"], log.facts.get("gpu")) == ("osu_latency", "5.9", None)
