@@ -25,8 +25,8 @@ View: TypeAlias = Callable[[Mapping[str, Traffic]], None]
 """Gets the traffic since its last call, by host, in a thread."""
 EVERY_S = 2.0
 """How often a view is called; less often where sampling takes long."""
-_MAX_SHARE = 20
-"""Sampling takes at most one part in this many of the time."""
+_PAUSE_FACTOR = 20
+"""How many times as long as sampling took the pause after it is at least."""
 
 
 class NicSampler:
@@ -42,7 +42,7 @@ class NicSampler:
         machines = hosts[:1] if any(host.virtual for host in hosts) else hosts
         self._names = [host.name for host in machines]
         self._printed = PrintedCounters(execution.id)
-        self._cut = Prefixes().cut
+        self._cut = Prefixes().cut  # Splits a line into its text and the launcher's prefix
         self._before: dict[str, Snapshot] = {}  # Host → its counters before the execution
         self._failures: dict[str, None] = {}  # Sentences, each once
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class NicSampler:
             ).start()
         return self._record_difference(after={})
 
-    def printed(self, line: str) -> bool:
+    def take_printed(self, line: str) -> bool:
         """Keep the counters that a job's script printed, if a line has them; return whether."""
         if MARKER_SIGN not in line:
             return False
@@ -103,7 +103,7 @@ class NicSampler:
             moved = {host: difference(last[host], now[host]) for host in in_both}
             took_s = time.monotonic() - started
             last = now
-            wait_s = max(EVERY_S - took_s, _MAX_SHARE * took_s)
+            wait_s = max(EVERY_S - took_s, _PAUSE_FACTOR * took_s)
             with self._lock:
                 if not self._sampling_over.is_set():
                     view(self.counters.of_fabric(moved))

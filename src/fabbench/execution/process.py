@@ -133,7 +133,7 @@ class PipedProcess:
         self._reading = threading.Lock()
         self._out = out.fileno()
         self._err = err.fileno()
-        self._outputs = {self._out: out, self._err: err}
+        self._outputs = {self._out: out, self._err: err}  # Those that have not ended
         self._poll = select.poll()
         for number in self._outputs:
             self._poll.register(number, select.POLLIN)

@@ -73,6 +73,7 @@ def _available_fabrics(token: str, inventory: Inventory, work: Work) -> tuple[st
         return (token,)
     best = _best_fabric(token, inventory, work)
     if token == AUTO:
+        # Ranks inside one host use no network: the first way that they may have there, p2p.
         fallback = INTRA_HOST[0] if _is_inside_host(inventory, work) else "tcp"
         return (best or fallback,)
     if best is None:
@@ -234,6 +235,7 @@ def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple
     """
     gates = parse_gates(request.gates, strict=request.strict)
     benchmark = benchmark_named(request.benchmark)
+    # What asks for a metric, in words → the metric
     metrics = {f"The gate {each.text}": each.metric.name for each in gates if not each.is_ratio}
     if request.metric:
         metrics[f"--metric {request.metric}"] = request.metric

@@ -21,6 +21,8 @@ RATIO = Metric("ratio", "times")
 """The metric of a gate on how many times better than the baseline a column is."""
 CEILING = "%ceiling"
 AT_LEAST = ">="
+TOLERANCE = ":"
+"""The kind of a gate on how much worse than the baseline a figure may be."""
 _UNITS: Mapping[str, dict[str, float]] = {
     "B/s": RATE_UNITS,
     "s": TIME_UNITS,
@@ -46,7 +48,7 @@ class Gate:
 
     text: str
     metric: Metric
-    kind: str  # `:` (a tolerance), `>=` or `<=`
+    kind: str  # `TOLERANCE`, `AT_LEAST` or `<=`
     bound: float
     relative: bool  # Whether `bound` is such a fraction
     sizes: Sizes | None  # In bytes; None: any
@@ -59,12 +61,12 @@ class Gate:
     @property
     def needs_baseline(self) -> bool:
         """Whether it compares with the baseline."""
-        return self.kind == ":" or self.is_ratio
+        return self.kind == TOLERANCE or self.is_ratio
 
     @property
     def needs_ceiling(self) -> bool:
         """Whether its limit is a fraction of the ceiling."""
-        return self.relative and self.kind != ":"
+        return self.relative and self.kind != TOLERANCE
 
     def covers(self, size: int) -> bool:
         """Return whether a size is in the gate's range."""
@@ -112,8 +114,8 @@ class _Parser:
     def share(self, kind: str) -> float:
         """Return a bound in percent, as a fraction of the baseline or the ceiling."""
         bound = self.parts["bound"]
-        unit = "%" if kind == ":" else CEILING
-        example = "percentage such as 5%" if kind == ":" else f"share such as 80{CEILING}"
+        unit = "%" if kind == TOLERANCE else CEILING
+        example = "percentage such as 5%" if kind == TOLERANCE else f"share such as 80{CEILING}"
         try:
             return parse_quantity(bound, {unit: 0.01})
         except ValueError:
@@ -126,10 +128,10 @@ class _Parser:
             return parse_quantity(self.parts["bound"], units)
         except ValueError:
             number = "a number"
-            if all(units):  # none may be left out
+            if all(units):  # the number needs one of them: "" is not among them
                 known = ", ".join(units)
                 number = f"a number with one of {known}"
-            if kind == ":":
+            if kind == TOLERANCE:
                 number = f"a percentage or {number}"
             raise self._misread("bound", f"{number} is expected for {metric.name}") from None
 
@@ -150,7 +152,8 @@ def parse_gate(text: str) -> Gate:
     metric = parser.metric()
     sizes = parser.sizes()
     kind = parser.kind(metric)
-    share = "%" if kind == ":" else CEILING
+    share = "%" if kind == TOLERANCE else CEILING
+    # The bound of a ratio is how many times better, and never a percentage.
     relative = metric is not RATIO and parser.parts["bound"].endswith(share)
     bound = parser.share(kind) if relative else parser.limit(metric, kind)
     return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, sizes=sizes)

@@ -206,7 +206,7 @@ def _texts_by_field(rest: str, text: str) -> dict[str, list[str]]:
         name = _field_of(key)
         if name is None:
             raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
-        if name == "env":
+        if name == "env":  # its value is NAME=VALUE, the whole pair
             value = pair.removeprefix("env.")
         texts.setdefault(name, []).append(value)
     return texts

@@ -38,6 +38,8 @@ _CHANGES_HEIGHT = 140  # Of the area of changes below
 _LEAST_CHANGE = 1.02  # The least that its axis has room for, so that noise looks flat
 _ABOVE_PANEL = 30  # For its caption
 _BELOW_PANEL = 32  # For the labels of its horizontal axis
+_BESIDE_LABEL = 28  # For a label's mark, and a gap beyond its text
+_RIGHT_MARGIN = 24  # Where labels are above
 LETTER = 7.6  # The width of a letter, in the units of the picture
 _LINE_HEIGHT = 15  # Its height
 _LABEL_DISTANCE = 72  # From one label below a plot to the next, at least
@@ -343,8 +345,9 @@ def line_plot(
         longest = max(longest, *(len(label.text) for label in placed.labels))
         left = max(left, _room_left_of(placed.y.ticks(panel.written)))
         bottom = placed.y.start + _BELOW_PANEL
-    right = width - 28 - LETTER * longest if beside else width - 24
+    right = width - _BESIDE_LABEL - LETTER * longest if beside else width - _RIGHT_MARGIN
     sizes = [size for size, _ in readouts]
+    # Only the first panel, that of values, has published figures: changes have none.
     sizes += [each.size for each in panels[0].published]
     x = _size_axis(sizes, left, right)
     return {
@@ -354,7 +357,7 @@ def line_plot(
         "panels": drawn,
         "x": x,
         "below": _labeled_sizes(x, int((right - left) / _LABEL_DISTANCE)),
-        "told": readouts if beside else (),
+        "told": readouts if beside else (),  # On hovering, which a phone does not know
     }
 
 

@@ -179,7 +179,7 @@ class Acceptance:
         Return the target without those that failed; None: all did.
         """
         target = self.asked.run.target
-        deep = launcher.deep_before_tests
+        deep = launcher.deep_before_tests  # Whether the checks start pods, too
 
         def test(blank: RungResult) -> RungResult:
             with self.examine() as progress:
@@ -338,7 +338,7 @@ class Acceptance:
         measured = range(nodes // 2 if rung.half else nodes)
         others = range(len(measured), nodes)
         load: AbstractContextManager[None] = nullcontext()
-        if rung.baseline and others:
+        if rung.baseline and others:  # it is compared with halves whose others were quiet
             load = self._keep_busy(rung, held, others)
         with load:
             ended = self._run_within_time(rung, held.part(measured, Event()), **changes)

@@ -181,8 +181,9 @@ def write(path: Path, document: Any, *, indent: int | None = 1, durable: bool = 
     Raise StoreError if that is impossible.
     """
     text = json.dumps(plain(document), indent=indent, ensure_ascii=False) + "\n"
+    # A hidden file beside it, which then takes its name.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    with writing(path):
+    with store_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # A byte of an argument that is not UTF-8 becomes a question mark.
         with unfinished.open("w", encoding="utf-8", errors="replace") as file:
@@ -194,8 +195,8 @@ def write(path: Path, document: Any, *, indent: int | None = 1, durable: bool = 
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raise StoreError if a part of a run cannot be stored."""
+def store_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block, which writes a part of a run, into StoreError."""
     try:
         yield
     except OSError as error:

@@ -100,7 +100,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
             if stop is not None:
                 raise stop
             if should_stop(number, logs):
-                missing = 0
+                missing = 0  # those that are left are not wanted
                 writer.end_schedule(plan.executions[:number])
                 break
     by_configuration = {label: tuple(some) for label, some in logs.items()}
@@ -153,7 +153,7 @@ class RunningExecution:
         self._execution = execution
         self._benchmark = benchmark
         self._watcher = watcher
-        self._keep_going = keep_going
+        self._keep_going = keep_going  # On the wrong network, which else aborts it
         self._logs: list[Log] = []
 
     def run(self, allocation: Allocation, writer: RunWriter) -> tuple[tuple[Log, ...], Stop | None]:
@@ -219,7 +219,7 @@ class RunningExecution:
                 stored.write(own_line(why))
                 self._keep_and_show(parser.feed(own_line(why)))
                 return Ending(timed_out=why, planned_sizes=planned)
-            if nics.printed(line):  # counters of NICs, which the sampler has kept
+            if nics.take_printed(line):  # counters of NICs
                 continue
             stored.write(line)
             self._keep_and_show(parser.feed(line))

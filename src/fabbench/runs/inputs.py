@@ -286,6 +286,7 @@ def _why_without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]
     reason, remark = unread_reason(begin)
     if source.named:
         yield "", Unread(source.name, reason or NO_KNOWN_OUTPUT)
+    # A remark, that it only names a program, counts in what may be a log.
     elif reason and (not remark or _MAY_BE_LOG.search(source.name)):
         yield "", Unread(source.name, reason, remark=remark)
 
@@ -423,11 +424,11 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         yield from _pieces(sources, job)
         return
     # What the first file has compiled and remembered, the processes inherit.
-    here = 0 if _is_large(sources[0]) else 1
-    yield from _pieces(sources[:here], job)
+    read_here = 0 if _is_large(sources[0]) else 1
+    yield from _pieces(sources[:read_here], job)
     with processes(count) as pool:
         waiting = deque["Future[list[Piece]]"]()
-        for batch in _batches(sources[here:]):
+        for batch in _batches(sources[read_here:]):
             in_memory = not isinstance(batch[0].text, LogStream)
             # What is read here comes after all that was submitted before it; in processes, a few
             # batches per core may be waiting.
@@ -488,9 +489,9 @@ def _whole_parts(source: Source, file: LogStream) -> Generator[Source, None, Sou
             block = file.read(PART)
             if not block:
                 break
-            searched = max(len(text) - len(_MARKER), 0)
+            unsearched = max(len(text) - len(_MARKER), 0)  # where a marker that was cut may begin
             text += block
-            if text.find(_MARKER, searched) >= 0:
+            if text.find(_MARKER, unsearched) >= 0:
                 # fabbench wrote it: the end of a step applies to all of its output.
                 file.put_back(text)
                 return replace(source, text=file, line=line)
@@ -508,6 +509,7 @@ def _whole_parts(source: Source, file: LogStream) -> Generator[Source, None, Sou
 def _is_large(source: Source) -> bool:
     """Return whether a source is a file of at least `LARGE` bytes; compressed, of fewer."""
     path = Path(source.name)
+    # A log may be packed into a thirty-second of its size.
     least = LARGE // 32 if source.name.endswith(_COMPRESSED) else LARGE
     return path.is_file() and path.stat().st_size >= least
 

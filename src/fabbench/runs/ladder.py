@@ -207,6 +207,7 @@ def every_rung() -> Iterator[Rung]:
     One that machines with GPUs and those without have is there several times.
     """
     for gpus, profile in product((2, 0), _PROFILES):
+        # Two nodes with RDMA NICs, to which every rung applies
         hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")
         how = AcceptOptions(level=LEVELS[-1], profile=profile, background=True)
         inventory = Inventory(target="", hosts=hosts)

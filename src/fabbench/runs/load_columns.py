@@ -299,8 +299,8 @@ def _nic_figures(log: Log, *, shared_file: bool) -> Iterator[tuple[_NicTest, str
     column = Column(label="", logs=(log,), source=log.source)
     rows = column_rows(column, placement="out-of-place")
     for group in row_groups([rows], KEYS):
-        figures = group.cells[0]
-        sizes = [size for size, figure in figures.items() if figure.value]
+        figures = group.cells[0]  # of the only column
+        sizes = [size for size, figure in figures.items() if figure.value]  # the largest last
         if sizes:
             nic = group.key[RAIL] or named
             place = _place_of_nic(log.source, nic, shared_file=shared_file)

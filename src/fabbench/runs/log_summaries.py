@@ -66,6 +66,7 @@ def time_of(name: str) -> tuple[str, str]:
         text = file.read().decode("utf-8", "replace")
         moment = datetime.fromtimestamp(Path(name).stat().st_mtime, UTC)
         dated = "mtime"
+    # A time in the log outranks one in its name, and that the file's.
     by_source = {"name": _NAMED.match(name), "log": _STAMPED.search(text)}
     for source, match in by_source.items():
         with suppress(ValueError):  # digits that are no time

@@ -31,7 +31,8 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 from fabbench.benchmarks import benchmark_named, benchmarks
 from fabbench.evidence.flight_recorder import Dump, is_dump, read_dump, record_of
 from fabbench.evidence.judge import judge
-from fabbench.evidence.ras import SIGN, read_ras
+from fabbench.evidence.ras import SIGN as RAS_SIGN
+from fabbench.evidence.ras import read_ras
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.model.errors import MachineError
@@ -144,7 +145,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, any JSON
     with flat rows as `results`, a table of fabbench's own, and last a plain log. `line` is the
     number of the line before. Each log comes with its configuration, which the output of a fabbench
-    script names, and tables as columns.
+    script names, or its column of a table; empty: it has none.
     """
     block = file.read(BLOCK)
     if is_dump(block):
@@ -173,7 +174,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
 
 def _document_readers(block: bytes) -> Iterator[Callable[[str], Record | None]]:
     """Yield readers of the documents that a file may be, by its beginning."""
-    if SIGN in block:
+    if RAS_SIGN in block:  # a dump of NCCL's RAS
         yield read_ras
     for benchmark in benchmarks().values():
         if benchmark.is_document(block):
@@ -211,6 +212,7 @@ class _ConfigurationLogs:
         try:
             for configuration, lines in _by_configuration(chain([first], blocks)):
                 if current and configuration != current:
+                    # Only of the last one it is known how it ended.
                     yield from _with_configuration(current, parser.close(ending=None))
                     parser = self.new_parser(prefixes=Prefixes(prefixes))
                     parser.feed_lines(preamble)
@@ -344,7 +346,7 @@ def as_printed(text: str) -> str:
     if may_be_html and _HTML.search(text):
         lines = _LINE_END.sub("\n", text)
         text = html.unescape(_TAG.sub("", lines))
-    if "\0" in text:
+    if "\0" in text:  # a gap of any length, which ends the line before it
         text = _LOST.sub("\n", text)
     if "\\" in text:
         text = _MARKDOWN_ESCAPE.sub(r"\1", text)
@@ -457,7 +459,7 @@ def _decompressed(name: str, pieces: Pieces) -> Pieces:
         head, pieces = _with_head(text.encode() for text in decoded)
     if _matching_signature(_COMPRESSIONS, head):
         raise MachineError(f"{name} is compressed more than once: unpack it.")
-    if re.match(rb"(?s).{257}ustar|PK\x03\x04", head):
+    if re.match(rb"(?s).{257}ustar|PK\x03\x04", head):  # tar, zip
         raise MachineError(f"{name} is an archive: unpack it, and pass its folder.")
     yield from pieces
 

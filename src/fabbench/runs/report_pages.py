@@ -111,9 +111,8 @@ def logs_pages(
 ) -> list[RunPage]:
     """Return the page that compares inputs, such as logs, as `fabbench compare` does.
 
-    One of each if they cannot be. `page` is `logs_page` with all that is known of them.
-
-    One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
+    If they cannot be compared, a page of each. `page` is `logs_page` with all that is known of
+    them. An input that cannot be shown alone either is left out; raise FabbenchError if all are.
     """
     if not inputs:
         return []

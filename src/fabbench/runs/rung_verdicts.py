@@ -166,7 +166,7 @@ def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
     sentences = [f"{first.outcome}: {reason}."]
     if first.said and first.said not in reason and first.outcome in _BROKEN:
         sentences.append(f"The program said: {first.said}.")
-    # (The other findings of the log explain nothing.)
+    # First the causes, the likeliest first; the other findings explain nothing.
     likely = causes(first)[0] if isinstance(first, Log) else []
     if likely:
         likeliest = likely[0].finding

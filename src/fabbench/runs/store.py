@@ -53,8 +53,8 @@ from fabbench.runs.document import (
     plain,
     read,
     readable,
+    store_errors,
     write,
-    writing,
 )
 from fabbench.runs.parse_file import parse_file
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
@@ -73,7 +73,7 @@ class ExecutionWriter:
         self.path = run / EXECUTIONS / execution.id
         self._counters = _counters_path(run, execution.id)
         self._started = time.time()
-        with writing(self.path):
+        with store_errors(self.path):
             self.path.mkdir(parents=True)
             write(self.path / PLAN, redacted(plain(execution)))
             # Unbuffered: what was written survives the end of fabbench.
@@ -82,7 +82,7 @@ class ExecutionWriter:
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
         rest = line.encode("utf-8", "replace") + b"\n"
-        with writing(self.path / OUTPUT):
+        with store_errors(self.path / OUTPUT):
             while rest:  # an unbuffered file may take only a part
                 rest = rest[self.log.write(rest) :]
 
@@ -96,9 +96,11 @@ class ExecutionWriter:
         document = ExecutionDocument(
             started=self._started,
             ended=time.time(),
+            # A set of sizes has no JSON.
             ending=replace(ending, planned_sizes=tuple(ending.planned_sizes)),
         )
-        with writing(self.path / ENDED):
+        # The log is on the disk before the document that says that it is whole.
+        with store_errors(self.path / ENDED):
             os.fsync(self.log.fileno())
         write(self.path / ENDED, document)
 
@@ -141,7 +143,7 @@ class RunWriter:
         self._lock_until_close()
         if resumed is not None:  # read only now that no other process can write it
             self.kept = {each.id: each.logs for each in resumed.executions if each.is_ok}
-        with writing(self.path):
+        with store_errors(self.path):
             self._remove_all_but_kept()
         self.run = StoredRun(self.path)
 
@@ -173,7 +175,7 @@ class RunWriter:
         name = f"{measured.number:06}"
         packed = _path_of_test_log(self.path, measured)
         output = self.path / EXECUTIONS / execution / OUTPUT
-        with writing(packed):
+        with store_errors(packed):
             packed.parent.mkdir(exist_ok=True)
             packed.write_bytes(gzip.compress(output.read_bytes()))
         write(self.path / TESTS / f"{name}.json", measured)
@@ -185,10 +187,10 @@ class RunWriter:
         Raise RequestError if another one has.
         """
         with suppress(OSError):  # where the file system has no locks
-            held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            self.close = weakref.finalize(self, os.close, held)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self.close = weakref.finalize(self, os.close, descriptor)  # which ends the lock
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RequestError(
                     f"Run {self.id} is in progress.", hint="Wait until it has ended."
@@ -200,7 +202,7 @@ class RunWriter:
         Without any, no directory is created.
         """
         folder = self.path / "rendered"
-        with writing(folder):
+        with store_errors(folder):
             for name, text in documents.items():
                 folder.mkdir(exist_ok=True)
                 (folder / name).write_text(text, "utf-8")
@@ -212,7 +214,10 @@ class RunWriter:
 
 
 def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = (), state: str = "") -> None:
-    """Write whether the gates of a run held, or the result of a sweep, which marks its end."""
+    """Write whether the gates of a run held, or the result of a sweep, which marks its end.
+
+    `state`: the gravest result of a gate; empty: of a sweep, which has none.
+    """
     verdict = VerdictDocument(status=status, breaches=tuple(breaches), state=state)
     write(path / VERDICT, verdict)
 
@@ -452,7 +457,7 @@ def _configuration_of(execution: str) -> str:
 
 def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Ending) -> Log:
     """Judge an execution whose log has nothing that is known."""
-    record = Record(benchmark=benchmark, finished=None)
+    record = Record(benchmark=benchmark, finished=None)  # None: no final line is expected
     return judge(record, source=str(output), proof=proof, ending=ending)
 
 

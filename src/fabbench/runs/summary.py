@@ -324,7 +324,7 @@ def figures_of(logs: Iterable[Log], about: Parts, **options: str) -> Iterator[Me
 
     column = Column(label="", logs=tuple(logs), source="")
     for fields, rows in column_rows(column, placement="out-of-place").rows.items():
-        *known, transport = fields
+        *known, transport = fields  # The values of `FIELDS`, and then the transport
         label = about["configuration"] or transport
         fields_seen = zip(FIELDS, known, strict=True)
         seen = {name: value for name, value in fields_seen if value}
@@ -334,7 +334,7 @@ def figures_of(logs: Iterable[Log], about: Parts, **options: str) -> Iterator[Me
         for metric in METRICS.values():
             figures = pooled_figures(rows, metric, first["benchmark"])
             values = tuple(figure.value for figure in figures.values())
-            if values and metric.name != "wrong":
+            if values and metric.name != "wrong":  # a count of errors is no main figure
                 yield Measured(label, metric.name, key, tuple(figures), values)
 
 

@@ -352,7 +352,7 @@ def _measure_rounds(
     while (planned := planner.next_round()) is not None:
         batch = list(_tests_of_round(planned, number))
         number += len(batch)
-        before = len(results)
+        before = len(results)  # Of the rounds before this one
         progress(planned, planner.max_rounds, results, 0)
         out_of_time = False
         with closing(concurrently(batch, tests.measure, tests.ended, workers)) as measured:
@@ -401,6 +401,7 @@ def longest_s(request: SweepRequest, allocation: DivisibleAllocation) -> float:
     nodes = len(inventory.hosts)
     parts = nodes if request.mode == "single" else nodes // 2
     waves = math.ceil(parts / PARTS) if allocation.concurrent else parts
+    # Rounds of first tests (single: one), and then those that test outliers again
     screening = {"pairs": nodes - 1, "diagnose": min(SCREENING, nodes - 1)}
     rounds = screening.get(request.mode, 1) + MAX_ROUNDS
     if request.mode == "rails":

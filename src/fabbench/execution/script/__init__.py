@@ -292,20 +292,20 @@ class _Script:
     def _loop(self, body: str) -> str:
         """Return the loop over executions, each of which `body` runs, and the exit status."""
         labels = [configuration.label for configuration in self._plan.configurations]
-        chosen = len(labels) > 1 and self._usual_target.toggled  # By the variable FABRIC
+        by_variable = len(labels) > 1 and self._usual_target.chosen_by_variable  # FABRIC
         names = " ".join(quote(execution.id) for execution in self._plan.executions)
         port = " port=$((20000 + RANDOM % 9000))" if self._has_pairs else ""
         text = "\n"
-        if chosen:
+        if by_variable:
             known = " | ".join(map(quote, labels))
             listed = ", ".join(labels)
             text += f"case ${{FABRIC:-all}} in all | {known}) ;; "
             text += f'*) echo "FABRIC is $FABRIC, but this has {listed}." && exit 2 ;; esac\n'
         text += f"status=0{port}\nfor execution in {names}; do\n"
-        if chosen or "$label" in body:
+        if by_variable or "$label" in body:
             # An execution is named NUMBER-LABEL-rREPEAT.
             text += "    label=${execution#*-} label=${label%-r*}\n"
-        if chosen:
+        if by_variable:
             text += '    case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac\n'
         return f'{text}{body}done\nexit "$status"\n'
 
@@ -683,6 +683,7 @@ def _with_variables(step: Step, names: Sequence[str]) -> Step:
         replace(command, argv=tuple(variable_of_value.get(word, word) for word in command.argv))
         for command in step.commands
     ]
+    # A step may be named after a fact, such as its size.
     execution, _, name = step.id.partition("/")
     filled = variable_of_value.get(name, name)
     facts = {**step.facts, **{fact: variable(fact) for fact in names}}

@@ -51,7 +51,7 @@ class ScriptTarget:
     inside: tuple[str, ...] = ()
     """Options of srun that start a program in a container; empty for the host itself."""
     folders: tuple[str, ...] = ()  # As `VariantOverrides.folders`
-    toggled: bool = True  # Whether the variable FABRIC chooses configurations
+    chosen_by_variable: bool = True  # Whether FABRIC=LABEL runs one configuration alone
     head: str = ""
     """Comments before everything else: the command that generated it, directives."""
     opening: str = ""  # Text before the first execution

@@ -128,7 +128,7 @@ def _compare_with_usual(
     having = [host for host, value in values.items() if value == usual]
     have = "has" if len(having) == 1 else "have"
     others = f"while {listed(having, _NAMED)} {have} {usual}."
-    alone = counts.total() == 1
+    alone = counts.total() == 1  # Only one host reports it
     for checks in hosts:
         value = values[checks.host]
         if not value:

@@ -493,6 +493,7 @@ def _is_slow_link(device: NodeDevice) -> bool:
     """Return whether a link has fewer lanes than it could, or a NIC's is too slow for its port."""
     if (device.width or 0) < (device.max_width or 0):
         return True
+    # A GPU lowers its speed while it idles.
     if device.kind == "gpu" or (device.speed or 0) >= (device.max_speed or 0):
         return False
     return _carried_gbps(device) < (device.rate_gbps or _ANY_RATE)
@@ -504,13 +505,14 @@ _ANY_RATE = 1e9
 
 def _nearest_nics_in_words(device: NodeDevice) -> str:
     """Return how near the nearest NICs of a GPU are; empty: none are known."""
-    for distance, names in device.nics.items():
+    for distance, names in device.nics.items():  # the nearest first
         count = len(names)
         return f"{distance} to {count} {'NICs' if count > 1 else 'NIC'}"
     return ""
 
 
 def _across_cpus(device: NodeDevice) -> bool:
+    # As nvidia-smi writes the distance of the nearest: by way of the link between CPUs
     return next(iter(device.nics), "") == "SYS"
 
 

@@ -111,7 +111,11 @@ class KubernetesManifests(Rendering):
         for placeholder, value in values.items():
             opening = opening.replace(placeholder, value)
         target = source.script_target(
-            hosts="", opening=opening, at_exit="complete", toggled=False, inventory=None
+            hosts="",  # the opening reads them
+            opening=opening,
+            at_exit="complete",
+            chosen_by_variable=False,  # a job runs all of them
+            inventory=None,  # such a script does not read NIC counters
         )
         script = script_body(source.plan, target)
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)

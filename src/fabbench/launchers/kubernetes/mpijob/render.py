@@ -112,7 +112,12 @@ class MpiJobManifest(KubernetesManifests):
         spec = rendered_spec(source)
         ssh = (*SSH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY, *_port_option(spec))
         target = source.script_target(
-            READ_MPIJOB, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False, inventory=None
+            READ_MPIJOB,
+            here=False,  # the launcher is no worker
+            ssh=ssh,
+            agent=("ssh", *ssh),
+            chosen_by_variable=False,  # a job runs all of them
+            inventory=None,  # such a script does not read NIC counters
         )
         claims = claim_template(spec)
         job = scripted(spec, script_body(source.plan, target))
