@@ -295,7 +295,7 @@ def test_while_an_execution_runs_the_nics_are_reported(
 ) -> None:
     """In a thread: looking takes a round trip."""
     monkeypatch.setattr(nic_sampler, "EVERY_S", 0.01)
-    monkeypatch.setattr(nic_sampler, "_MAX_SHARE", 0)
+    monkeypatch.setattr(nic_sampler, "_PAUSE_FACTOR", 0)
     shown_nics: list[tuple[bool, Mapping[str, Traffic]]] = []
     seen = threading.Event()
 

@@ -82,8 +82,8 @@ class Figure(NamedTuple):
     """What one column has for one size: the median of its repeats, in the metric's base unit."""
 
     value: float
-    n: int
-    low: float
+    n: int  # How many figures it is the median of
+    low: float  # The least of them, and the greatest
     high: float
     step: float
     """The step in which the benchmark prints such a number.
@@ -110,6 +110,7 @@ class ColumnRows:
     """Logs whose rows do not count, because of their outcome."""
     copies: int = 0
     """How many logs were left out, because they repeat the table of another."""
+    # (benchmark, case) of every log, each once, in order
     programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
 
     def known(self, name: str) -> tuple[str, ...]:
@@ -419,7 +420,10 @@ def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement
 
 
 def metric_scales(groups: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, Scale]:
-    """Return each metric's scale by its name: the same in every group, so that tables compare."""
+    """Return each metric's scale by its name: the same in every group, so that tables compare.
+
+    `coarse`: rates are always in GB/s, with two decimals.
+    """
     values: dict[Metric, list[float]] = {}
     for group in groups:
         figures = (figure for column in group.cells for figure in column.values())

@@ -190,7 +190,10 @@ def _strongest_cut(
 
 
 def _noise(logs: Values, start: int, end: int) -> _Noise:
-    """Estimate the level from the values of this level, and the noise from all before `end`."""
+    """Estimate the level from the values since `start`, where it begins, to before `end`.
+
+    The noise is that of all values before `end`.
+    """
     recent = logs[max(0, end - _MEMORY) : end]
     count = len(recent)
     middle = median(recent)
@@ -319,8 +322,8 @@ def _strength(noise: _Noise, last: Values, assumed: float) -> float:
 def _errors_apart(noise: _Noise, last: Values) -> float:
     """Return by how many standard errors the last values are apart from the level."""
     known = noise.deviation**2 * noise.variance_of_step(len(last))
-    # A level that wanders by less than `NEGLIGIBLE` does not count, however small the noise. That
-    # adds no doubt.
+    # A level that wanders by less than `NEGLIGIBLE` does not count, however small the noise. What
+    # is added for that is certain: with it the degrees of freedom grow.
     error = known + (NEGLIGIBLE / _LIMIT) ** 2
     freedom = noise.freedom * (error / max(known, 1e-12)) ** 2
     apart = _distance_from_level(noise, last)
@@ -344,6 +347,7 @@ def _distance_from_level(noise: _Noise, last: Values) -> float:
 
 def _variance_of_mean(rho: float, count: int) -> float:
     """Return the variance of the mean of an AR(1) process, as a fraction of that of its values."""
+    # (count (1 - rho²) - 2 rho (1 - rho^count)) / (count (1 - rho))², term by term
     apart = 1 - rho
     pairs = count * apart**2
     shared = 2 * rho * (1 - rho**count) / pairs
@@ -379,6 +383,6 @@ def _is_drift(logs: Values, cut: int) -> bool:
     third = count // 3
     first = median(logs[:third])
     last = median(logs[-third:])
-    slope = (last - first) / (count - third)
+    slope = (last - first) / (count - third)  # so far apart are the middles of the two thirds
     flat = [value - slope * place for place, value in enumerate(logs)]
     return _distance_from_median(flat) < _distance_from_two_medians(logs, cut)

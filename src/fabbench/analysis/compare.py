@@ -75,13 +75,13 @@ class ColumnSummary:
     """Every value of each fact of its logs, in order of appearance."""
     fields: Mapping[str, tuple[str, ...]]
     """Every known value of each of `aggregate.FIELDS`."""
-    empty: int
+    empty: int  # Rows of size 0, which were left out
     hidden: int
     """How many of its logs are not shown, because of their outcome."""
     findings: tuple[Finding, ...] = ()
     """What its logs show besides figures, each once."""
     variant: "Variant | None" = None
-    copies: int = 0
+    copies: int = 0  # Logs that repeat the table of another, and count once
     measured: bool = True  # any row at all
 
     @property
@@ -263,7 +263,7 @@ def _status(columns: Sequence[Column], unusable: frozenset[Outcome], *, only_ok:
             statuses.append(log.status if only_ok else of_outcomes)
         # A column whose logs are ok and have no row measured nothing.
         measured = any(log.points for log in column.logs)
-        if not (measured or is_baseline or any(statuses)):
+        if not (measured or is_baseline or any(statuses)):  # no status yet but fine
             statuses.append(Exit.UNTRUSTED)
     return worst(*statuses)
 
@@ -299,6 +299,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     """
     readings = [rows for _, rows in inputs]
     groups = row_groups(readings, section_fields(readings, allowed), metric)
+    # As the benchmark's own tables are: always GB/s, with two decimals.
     coarse = any(
         benchmark_named(name).one_scale for rows in readings for name in rows.known("benchmark")
     )
@@ -404,7 +405,7 @@ def _outcome_and_reason(log: Log) -> str:
 def worst_of(logs: Sequence[Log], default: Outcome = Outcome.OK) -> Outcome:
     """Return the worst outcome of several logs."""
     outcomes = {log.outcome for log in logs}
-    return next((each for each in Outcome if each in outcomes), default)
+    return next((each for each in Outcome if each in outcomes), default)  # the worst first
 
 
 def _section(
@@ -464,7 +465,7 @@ def _section(
 
 def _unless_partial(ratios: _Ratios, partial: Sequence[bool]) -> Iterator[float | None]:
     """Yield ratios, but none of a column that was truncated, or with a base that was."""
-    for ratio, is_partial in zip(ratios, partial, strict=False):
+    for ratio, is_partial in zip(ratios, partial, strict=False):  # the base has no ratio
         yield None if is_partial or partial[BASE] else ratio
 
 

@@ -160,9 +160,9 @@ def fit(series: Curve) -> tuple[Regime, ...]:
     """Return the regimes of a series; none where no model fits, or too few sizes were measured."""
     count = len(series.sizes)
 
-    def information(candidate: _Fit) -> float:
+    def information(candidate: _Fit) -> float:  # Bayesian criterion: the least is the best
         variance = max(candidate.cost / count, _PRECISION**2)
-        parameters = 3 * len(candidate.regimes)
+        parameters = 3 * len(candidate.regimes)  # start, rate and border of each
         return count * math.log(variance) + parameters * math.log(count)
 
     chosen = min(_fits(series), key=information, default=_NO_FIT)
@@ -389,7 +389,7 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | N
     best = 0.0  # the highest rate of smaller sizes
     deepest: Drop | None = None
     rates = series.rates
-    matters_from = max(rates, default=0.0) / 10
+    matters_from = max(rates, default=0.0) / 10  # what falls below that was slow anyway
     for at, size in enumerate(series.sizes):
         rate = rates[at]
         least = best * (1 - _allowed_fall(size, noise)) - series.step

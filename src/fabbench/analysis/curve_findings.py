@@ -114,7 +114,7 @@ def _drop_finding(drop: Drop, curve: Curve, *, several: bool) -> Finding:
         size=sizes,
         rate=rates.quantity(drop.rate),
         before=rates.quantity(before),
-        time=scale("s", largest=0).quantity(time),
+        time=scale("s", largest=0).quantity(time),  # in us, whatever the largest
         factor=format(drop.factor, ".2g"),
         which=f" ({curve.labels})" if several else "",
     )
@@ -127,7 +127,7 @@ def _still_grows(curve: Curve) -> bool:
     last = curve.rates[-1]
     before, largest = curve.sizes[-2:]
     doublings = math.log2(largest / before)
-    grown = 1 + _GROWS * min(doublings, 1.0)
+    grown = 1 + _GROWS * min(doublings, 1.0)  # a step of less than twice has to grow less
     if last < max(curve.rates):
         return False
     return last > curve.rates[-2] * grown

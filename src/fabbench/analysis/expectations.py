@@ -302,6 +302,7 @@ def _judged_time(expected: Expectation, known: Sequence[Published]) -> Expectati
     least, most = expected.range or (0.0, 0.0)
     if expected.value < least / SUSPICIOUS:
         return replace(expected, assessment=Assessment.HIGH, remark=_FAR_OFF)
+    # Of a time the inverse of what is still normal of a rate
     return replace(
         expected,
         assessment=Assessment.LOW if expected.value > most / TOLERANCE else Assessment.NORMAL,
@@ -420,12 +421,14 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
     used = setting.nics
     gdr = setting.facts.get("gdr")
     sendrecv = setting.facts.get("protocol") == "SENDRECV"
+    # What slow.csv calls a condition → whether it holds
     conditions = {
         "": True,
         "unknown network": not setting.is_stated,
         "NICs left out": used and usual > used,
         "NICs not counted": usual > 1 and not used,
         "gdr " + str(gdr or "unknown"): gdr or setting.system.gpus,
+        # These have no RDMA write: there SENDRECV is no cause, but the only protocol.
         "SENDRECV": sendrecv and not setting.system.name.startswith(("p4", "p3", "g5")),
         "collective": setting.collective,
     }

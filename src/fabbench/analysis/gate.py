@@ -168,7 +168,7 @@ def _remarks_on_trust(gate: Gate, columns: Sequence[Column], *, strict: bool) ->
 
 class _Compared(NamedTuple):
     row: ComparisonRow
-    new: Figure
+    new: Figure  # Of the first column, which the gate is on
     base: Figure
 
     @property
@@ -197,6 +197,7 @@ class _Tested(NamedTuple):
     @property
     def is_shown(self) -> bool:
         """Whether the table shows the loss too: a gate and its table may not contradict."""
+        # A limit above 0 asks for more than the baseline, of which the table claims nothing.
         return self.limit > 0 or self.test.verdict is Difference.SLOWER
 
 
@@ -216,14 +217,14 @@ class _Check:
 
     def remarks(self) -> Iterator[_Remark]:
         """Yield the results of all rows; a gate that nothing was held against is breached."""
-        remarks = [each for section in self._sections for each in self._section(section)]
+        remarks = [each for section in self._sections for each in self._remarks_on(section)]
         yield from remarks
         if not any(each.answers for each in remarks):
             gate = self._gate
             what = f"no {_name_of(gate)} {gate.where} could be checked"
             yield _Remark(f"{gate.text} matched no data: {what}.", breach=True)
 
-    def _section(self, section: ComparisonSection) -> Iterator[_Remark]:
+    def _remarks_on(self, section: ComparisonSection) -> Iterator[_Remark]:
         """Yield how the first column, the one in question, passes the gate at its sizes.
 
         Nothing where the outcome of that column hides its figures.

@@ -191,7 +191,7 @@ def _agreeing(rows: Iterable[ComparisonRow], plateau: Plateau) -> Sequence[int]:
     count = 0  # of sizes up to the last one that shows it
     for row in rows:
         verdict = row.verdict(column=0)
-        ratio = row.ratios[0] or 1.0
+        ratio = row.ratios[0] or 1.0  # 1: none is known, so it points nowhere
         same_way = (ratio > 1) is (plateau.ratio > 1)
         if verdict is Difference.SAME or not same_way:
             break

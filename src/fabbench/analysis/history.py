@@ -90,7 +90,7 @@ class History:
     @property
     def size(self) -> int | None:
         """The only size that counts; None: the best value of each run."""
-        smallest, largest = self.sizes.ends if self.sizes else (0, 1)
+        smallest, largest = self.sizes.ends if self.sizes else (0, 1)  # all: several
         return smallest if smallest == largest else None
 
     def distinguishing(self, named: Sequence[str]) -> tuple[str, ...]:

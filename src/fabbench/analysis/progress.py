@@ -33,8 +33,8 @@ class RunProgress:
         self._metric = metric
         self._started = 0.0  # When the current execution began
         self._logs: dict[str, list[Log]] = {}  # Configuration → logs of executions that ended
-        self._read: list[Log] = []
-        self._points: list[Point] = []
+        self._read: list[Log] = []  # Of the current execution
+        self._points: list[Point] = []  # Rows after those of `_read`
         self._took: dict[str, list[float]] = {}  # Configuration → seconds of each execution
         self._cases: list[str | None] = []
         """The cases of an execution's programs, in order, as far as any has shown them."""
@@ -67,7 +67,7 @@ class RunProgress:
 
         Its rows are not rows of the next.
         """
-        complete = {id(point) for point in log.points}
+        complete = {id(point) for point in log.points}  # the very objects that came one by one
         self._points = [point for point in self._points if id(point) not in complete]
         self._read.append(log)
         if len(self._read) > len(self._cases):
@@ -107,7 +107,7 @@ class RunProgress:
         """Return how long the current execution has been running."""
         return now - self._started
 
-    def sizes(self) -> int:
+    def measured_count(self) -> int:
         """Return how many of its planned sizes the current execution has measured."""
         measured = {point.size for point in self._points}
         for log in self._read:
@@ -137,7 +137,7 @@ class RunProgress:
 
     def _extrapolated(self, now: float) -> float | None:
         """Return how long the current execution takes at its pace; None: no size is measured."""
-        measured = self.sizes()
+        measured = self.measured_count()
         if not measured:
             return None
         return self.spent(now) * len(self._planned()) / measured
@@ -157,7 +157,7 @@ class RunProgress:
             source="",
             benchmark=self.plan.benchmark,
             case=self.case,
-            outcome=Outcome.OK,
+            outcome=Outcome.OK,  # nothing is wrong so far
             reason=None,
             facts={},
             points=tuple(self._points),

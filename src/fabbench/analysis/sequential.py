@@ -37,14 +37,14 @@ def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
     grid = [0.0]
     density = [1.0]
     for count in range(FIRST_LOOK, maximum + 1):
-        time = count / maximum
-        step = math.sqrt(time - before)
+        time = count / maximum  # as a part of the longest that may be measured
+        step = math.sqrt(time - before)  # the deviation of what a Brownian motion adds meanwhile
         before = time
         allowed = level * math.log1p((math.e - 1) * time)
         bound = falls_to(partial(_outside, grid, density, step), allowed - spent, 1e-7)
         spent = allowed
-        beyond = -bound / math.sqrt(time)
-        levels.append(2 * _below(beyond))
+        beyond = -bound / math.sqrt(time)  # as a standard normal value
+        levels.append(2 * _below(beyond))  # two-sided
         grid, density = _inside(grid, density, step, bound)
     return tuple(levels)
 

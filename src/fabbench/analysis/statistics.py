@@ -61,8 +61,8 @@ class Estimate(NamedTuple):
     """The logarithm of a ratio."""
     deviation: float
     """Of single executions, including what rounding may hide."""
-    error: float
-    freedom: int
+    error: float  # The standard error of the difference
+    freedom: int  # Degrees of freedom of the deviation
 
     def least(self, level: float) -> float:
         """Return the lower bound of the difference, one-sided, at `level`."""
@@ -366,6 +366,7 @@ def _row_test(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
     middle = pair.middle
     least = pair.least(level / 2)
     most = -pair.mirrored().least(level / 2)
+    # The ratio that is shown is of medians, and may lie outside of an interval of means.
     low = min(least, most, middle)
     high = max(least, most, middle)
     if pair.may_be_rounding or not differs:
@@ -434,7 +435,7 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
     noise = error / _error_factor(len(pair.new), len(pair.base))
 
     def enough(count: int) -> bool:
-        quantile = t_quantile(level, 2 * count - 2)
+        quantile = t_quantile(level, 2 * count - 2)  # with so many repeats on each side
         return quantile * noise * math.sqrt(2 / count) < margin
 
     counts = range(pair.fewest + 1, MAX_REPEATS + 1)

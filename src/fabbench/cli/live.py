@@ -191,7 +191,7 @@ class RunScreen(_Screen, Watcher):
             return "", 0, 1, ()
         name = f"{name_of(execution)}: running for {format_duration(progress.spent(now))}"
         last = "" if progress.newest is None else f"last {format_size(progress.newest)}"
-        sizes = counted_of(progress.sizes(), len(execution.planned_sizes))
+        sizes = counted_of(progress.measured_count(), len(execution.planned_sizes))
         text = self._with_number([name, self._time_left(now), sizes, last])
         done: float = progress.number
         total: float = len(progress.plan.executions)

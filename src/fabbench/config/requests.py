@@ -222,7 +222,7 @@ def _require_work_options_have_effect(
     typed = from_origin(given, Origin.USER)
     for name in target.options.without:
         if name in work_options and name in typed:
-            works = [name_ for name_, kind in launchers.items() if name not in kind.without]
+            works = [known for known, kind in launchers.items() if name not in kind.without]
             raise _no_effect_error(target, dict.fromkeys(works, work_options[name]), "--on")
 
 

@@ -210,8 +210,8 @@ def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
 
 
 @contextmanager
-def _at(path: str) -> Iterator[None]:
-    """Say of a RequestError which key it is about."""
+def _naming_key(path: str) -> Iterator[None]:
+    """Put the path of a key before what a RequestError of the block says."""
     try:
         yield
     except RequestError as error:
@@ -244,7 +244,10 @@ def _mapping(tree: Tree, path: str, expected: str) -> Entries:
 def _section(
     tree: Tree, path: str, known: Mapping[str, ReadValue], what: str = "key"
 ) -> dict[str, Any]:
-    """Return key → value."""
+    """Return key → value of a mapping, each read as its key is `known` to be.
+
+    `what`: what messages call a key.
+    """
     keys = ", ".join(known)
     entries = _mapping(tree, path or "The file", f"a mapping with some of {keys}")
     values = {}
@@ -270,7 +273,7 @@ def _entries_of_many(option: Option, tree: Tree, path: str) -> dict[str, Tree]:
 
 def _named_entries(read: ReadEntry, tree: Tree, path: str) -> dict[str, Any]:
     """Read a mapping whose keys are names that the user chose."""
-    expected, _ = ABOUT[path.rpartition(".")[2]]
+    expected, _ = ABOUT[path.rpartition(".")[2]]  # a path ends in the name of its section
     entries = _mapping(tree, path, expected)
     values = {}
     for name, entry in entries.items():
@@ -327,9 +330,10 @@ class Reader:
         return option.many(values)
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
+        # The value of an option, or one of several, from the text that it has to be.
         expected = option.type.expected
         if isinstance(option.type, Environment):
-            expected = "a text"
+            expected = "a text"  # a mapping of variables has been split into these
         if not isinstance(tree, str):
             raise _wrong_kind(path, tree, expected)
         try:
@@ -359,18 +363,19 @@ class Reader:
         return Defaults(**_section(tree, path, known))
 
     def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any]:
+        # The defaults of a benchmark's options, by their long names.
         if not isinstance(tree, dict):
             raise _wrong_kind(path, tree, "a mapping of options to values")
         if self.benchmarks is None:  # they are not checked
             return {key: value for key, value in tree.items() if value}
-        with _at(path):
+        with _naming_key(path):
             options = self.benchmarks(name)
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
         return _section(tree, path, known, "option")
 
     def _variant(self, name: str, tree: Tree, path: str) -> Variant:
         values = _section(tree, path, self._option_readers(Variant))
-        with _at(path):
+        with _naming_key(path):
             check_name(name)
         return Variant(name=name, **_by_field(values))
 
@@ -401,7 +406,7 @@ class Reader:
         fields = _by_field(_section(entries, path, keys, f"key for launcher {launcher}:"))
         # What is left are fields that targets of all launchers have
         of_launcher = {each: fields.pop(each) for each in declared(kind) if each in fields}
-        with _at(path):
+        with _naming_key(path):
             return Target(name=name, launcher=launcher, options=kind(**of_launcher), **fields)
 
     def _launcher_of(self, tree: Tree, path: str) -> str:

@@ -44,7 +44,7 @@ def mpirun(step: Step, hosts: MpiHosts) -> Command:
     hosts = replace(hosts, forward=(*hosts.forward, *names))
     env: dict[str, str] = {}
     if hosts.agent and hosts.mpi.kind is MpiKind.HYDRA:
-        # Where hydra takes the agent's options from.
+        # Where hydra takes the agent's options from; the agent itself, ssh, stands before them.
         env["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(hosts.agent[1:])
     argv = (
         hosts.mpi.program,

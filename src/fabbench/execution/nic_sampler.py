@@ -42,7 +42,7 @@ class NicSampler:
         machines = hosts[:1] if any(host.virtual for host in hosts) else hosts
         self._names = [host.name for host in machines]
         self._printed = PrintedCounters(execution.id)
-        self._cut = Prefixes().cut  # Splits a line into its text and the launcher's prefix
+        self._cut = Prefixes().cut  # Returns the text of a line, and where it is from
         self._before: dict[str, Snapshot] = {}  # Host → its counters before the execution
         self._failures: dict[str, None] = {}  # Sentences, each once
         self._lock = threading.Lock()

@@ -119,6 +119,7 @@ class Pairs:
         for _ in range(PORTS_TRIED):
             self._pairs = [_Pair(step) for step in self._steps]
             yield from self._marker_before_pair()
+            # One session for all pairs, with the files of all
             with open_session(replace(self._steps[0], files=files)) as session:
                 deadline = awake_s() + self._timeout_s
                 self._start_servers(session)

@@ -339,7 +339,7 @@ class Launcher(ABC):
         """Return the command that starts all ranks of a step, for `fabbench run --dry-run`."""
         from fabbench.execution.mpirun import MpiHosts, mpirun
 
-        del target
+        del target  # for launchers with another command
         first = hosts[0]
         usual = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_5, version="")
         known = MpiHosts(mpi=first.mpi or usual, programs=first.programs)

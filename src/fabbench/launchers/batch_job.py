@@ -116,7 +116,7 @@ class Demux:
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
-        self._cut = Prefixes().cut
+        self._cut = Prefixes().cut  # Returns the text of a line, and where it is from
         # The execution that began last; empty: none yet, lines go to the first requested one.
         self._current = ""
         self._requested: set[str] = set()

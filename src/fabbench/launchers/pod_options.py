@@ -220,6 +220,7 @@ def filled(part: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _filled_fields(part: Object, values: Mapping[str, Any]) -> Object:
+    # ``KEY if PATH`` is a field only where that value is true; ``also`` adds those of a mapping.
     fields: Object = {}
     for key, each in part.items():
         name, _, condition = key.partition(" if ")

@@ -88,7 +88,7 @@ class QueueJob(Job):
         self.start_timeout_s = start_timeout_s
         self._record = system
         self._login = login_node
-        self._id = ""
+        self._id = ""  # Empty: it was not submitted
         # What the system showed of it last.
         self._shown = ""
         self._output = f"fabbench-{secrets.token_hex(6)}.out"
@@ -176,6 +176,7 @@ class QueueJob(Job):
         start = str(count + 1)
         argv = ("sh", "-c", _LINES, "sh", start, self._output)
         *lines, last = self._login.run_idempotent(argv).out
+        # `_END` is printed after the file, behind a last line that lacks its line break.
         if last != _END and not whole:
             lines.append(last.removesuffix(_END))
         return lines

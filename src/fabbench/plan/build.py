@@ -97,7 +97,7 @@ def _best_fabric(token: str, inventory: Inventory, work: Work) -> str | None:
     if _is_inside_host(inventory, work):
         candidates = INTRA_HOST
     elif token == AUTO and len(inventory.hosts) == 1:
-        candidates = (*RDMA, *INTRA_HOST)
+        candidates = (*RDMA, *INTRA_HOST)  # both are possible there
     views = [host for _, host in inventory.views()]
     for name in candidates:
         if not any(_why_unmeasurable(name, host, work) for host in views):

@@ -389,7 +389,7 @@ class Acceptance:
 
     def _measured_by(self, rung: Rung) -> RunRequest:
         """Return what a rung measures, without what it is judged by."""
-        # There, ranks with GPUs use no network: the best way inside a node is measured.
+        # NCCL's ranks use no network there: the best way inside a node is measured.
         inside_nodes = rung.alone and rung.benchmark == DEFAULT
         return replace(
             self.asked.run,

@@ -455,7 +455,7 @@ def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
         if in_parts:
             for part in chain.from_iterable(map(parts, some)):
                 yield [part]
-        while batch := list(islice(some, _FEW)):
+        while batch := list(islice(some, _FEW)):  # of large ones nothing is left here
             yield batch
 
 
@@ -537,7 +537,7 @@ def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
 def on_cores(
     function: Callable[..., T], *items: Sequence[Any], cores: int | None = None, chunk: int = 1
 ) -> Iterator[T]:
-    """Yield what a function returns for each item, in order.
+    """Yield what a function returns for the items at each place, in order.
 
     Many are spread over processes, which closing the iterator ends.
     """

@@ -102,7 +102,7 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     dumps = list(_dumps(names))
     if dumps:
         return [judge(record_of(dumps), source=source, proof=proof)]
-    parser = LogParser(source, proof=proof, live=False)
+    parser = LogParser(source, proof=proof, live=False)  # whole logs, no rows before
     read: list[Log] = []
     for name in names:
         with open_log(name) as file:
@@ -168,6 +168,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     if tables and is_table(beginning):
         yield from table_logs(_whole_text(block, file), source, proof)
         return
+    # Not live: it returns whole logs, and no rows before.
     new_parser = partial(LogParser, source, proof=proof, live=False, line=line)
     yield from _ConfigurationLogs(new_parser, ending).read(block, file)
 
@@ -410,7 +411,7 @@ class LogStream:
         return None
 
     def put_back(self, data: bytes) -> None:
-        """Let the next read begin with what others have returned."""
+        """Let the next read begin with data that has been read."""
         self._rest = data + self._rest
 
 

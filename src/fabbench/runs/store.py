@@ -96,7 +96,7 @@ class ExecutionWriter:
         document = ExecutionDocument(
             started=self._started,
             ended=time.time(),
-            # A set of sizes has no JSON.
+            # JSON has sequences, and no other collections.
             ending=replace(ending, planned_sizes=tuple(ending.planned_sizes)),
         )
         # The log is on the disk before the document that says that it is whole.

@@ -121,8 +121,9 @@ def summaries(
         for path, known in stored.items():
             summary = known
             if summary is None:
-                summary = next(made)
+                summary = next(made)  # in the order of those that are missing
                 count_one()
+            # Which is not stored; the structure is frozen otherwise.
             msgspec.structs.force_setattr(summary, "path", path.name)
             yield summary
 

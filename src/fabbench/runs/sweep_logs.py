@@ -74,7 +74,8 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         # A slow NIC, or the only file that says nothing, may be why.
         whys = [meaning for _, meaning in slow]
         if len(left_out) == 1:
-            whys.append(left_out[0][1])
+            _, why = left_out[0]
+            whys.append(why)
         raise _nothing_to_compare(names, chosen, whys)
     nodes = _all_nodes(results, sweeps)
     return SweepLogs(

@@ -268,7 +268,7 @@ class _Script:
         yield 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"\n'
         agent = self._usual_target.agent
         if agent and self._mpi_kind is MpiKind.HYDRA:
-            options = quote(" ".join(agent[1:]))
+            options = quote(" ".join(agent[1:]))  # without ssh itself
             yield f"export HYDRA_LAUNCHER_EXTRA_ARGS={options}\n"
         elif agent:
             whole = quote(" ".join(agent))
@@ -279,6 +279,7 @@ class _Script:
         if self._alone:
             return _ON_ALONE
         if self._usual_target.programs_by_srun:
+            # Only pairs run in containers: without them, `on` reads counters.
             container = (
                 ' "${container[@]}"' if self._has_pairs and self._usual_target.contained else ""
             )

@@ -62,6 +62,7 @@ def libfabric(checks: HostChecks) -> Check | None:
     if status is None:  # it was not run, or its status was not reported
         return None
     if status == _MISSING:
+        # status None: the usual one of the outcome.
         needed = checks.has_rdma or checks.fabric
         return outcome("libfabric.missing", status=None if needed else Status.SKIP)
     if status in _TIMED_OUT:
@@ -283,7 +284,7 @@ def plugin(checks: HostChecks) -> Check | None:
         return outcome("plugin.not-needed", lacking="EFA" if probe.gpus else "GPU")
     if probe.plugins:
         return outcome("plugin.found", path=probe.plugins[0])
-    needed = checks.reports_efa or checks.fabric == "efa"
+    needed = checks.reports_efa or checks.fabric == "efa"  # else it is a mere warning
     return outcome("plugin.missing", status=None if needed else Status.WARN)
 
 
@@ -319,6 +320,7 @@ def mpirun(checks: HostChecks) -> Check | None:
         return None
     path = probe.programs["mpirun"].path
     line = probe.mpirun_version.first_line or f"status {status}"
+    # status None: the usual one of the outcome.
     return outcome(
         "mpirun.unknown", status=None if required else Status.WARN, program=path, line=line
     )

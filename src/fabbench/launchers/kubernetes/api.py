@@ -526,7 +526,7 @@ class PodConnection(Transport):
         super().__init__(pod, f"exec {pod}")
         self._api = api
         self._container = container
-        self._explain_exit = explain_exit
+        self._explain_exit = explain_exit  # str: nothing is known but the name
         self._uid = uid
 
     @override

@@ -308,5 +308,5 @@ KUBERNETES_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "kuberne
 """For ``--on kubernetes``, in the order in which they are checked."""
 MPIJOB_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "mpijob"})
 """For ``--on mpijob``: the operator creates pods and everything else."""
-CLAIM_RIGHT = _RIGHTS[-1]
+CLAIM_RIGHT = _RIGHTS[-1]  # The last row there
 """For --cluster-profile efa-dra."""

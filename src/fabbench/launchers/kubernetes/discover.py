@@ -47,10 +47,10 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
     return NodeCriteria(
         count=target.nodes,
         instance_type=options.instance_type,
-        every=needs.divided,
+        every=needs.divided,  # a sweep takes all that are free
         names=target.hosts,
         labels=",".join(filter(None, selectors)),
-        needs_gpu=needs.mpi and target.gpus is None,
+        needs_gpu=needs.mpi and target.gpus is None,  # else the user says how many, maybe none
         tolerations=options.all_tolerations,
     )
 

@@ -104,6 +104,7 @@ class _SwitchingPods:
 
     def __init__(self, target: Target, start: Start, stack: contextlib.ExitStack) -> None:
         """Leaving `stack` ends the pods that exist then."""
+        # Until pods of each kind have been probed
         self.inventory = Inventory(target=target.name, hosts=())
         self._kinds = {variant.name: PodVariant.of(variant, target) for variant in target.variants}
         self._target = target
@@ -221,7 +222,7 @@ class KubernetesLauncher(Launcher):
         target = _with_profile(target)
         api = api_of(target)
         options = target.options_as(ClusterPodOptions)
-        progress("reading the nodes", 0, 1)
+        progress("reading the nodes", 0, 1)  # none done, of one step
         criteria = criteria_of(target, needs)
         all_nodes = list_nodes(api, labels=criteria.labels)
         any_kind = replace(criteria, needs_gpu=False)  # nodes without GPUs are checked, too

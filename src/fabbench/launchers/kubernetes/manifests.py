@@ -127,7 +127,7 @@ def _indexed(spec: RunSpec, pods: Object, *, live: bool = False) -> Object:
             f"{spec.count} pods need {spec.count} nodes, one each, but {given} were given.",
             hint="List as many nodes as pods.",
         )
-    backoff = spec.count if spec.independent else 0
+    backoff = spec.count if spec.independent else 0  # How many may fail before the Job does
     labels = labels_of_run(spec, live=live)
     return manifest("job", spec, live=live, labels=labels, backoff=backoff, pods=pods)
 
@@ -212,7 +212,7 @@ def template(
             {"name": key, "resourceClaimTemplateName": name} for key, name in _claims(spec).items()
         ],
         container=container,
-        non_root=spec.user is not None or None,
+        non_root=spec.user is not None or None,  # None: the field is left out
     )
 
 
@@ -290,6 +290,7 @@ def benchmark_container(
         mounts=[{"name": "shm", "mountPath": "/dev/shm"}, *_mounted(profile.mounts)],  # noqa: S108 - in a container
         env=env_list(profile.env),
         probe=probe,
+        # Only said where it is true, or fabbench itself starts the pod
         privileged=profile.privileged if live or profile.privileged else None,
         capabilities=sorted(profile.capabilities) if spec.rdma else (),  # RDMA locks memory
         program=program,

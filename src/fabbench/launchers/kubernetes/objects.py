@@ -275,7 +275,7 @@ def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[Object]:
 def remove_leftovers(
     api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool = False
 ) -> None:
-    """Remove runs with `remove`."""
+    """Remove all that some runs left behind, and wait until nothing of it is there."""
     runs = {(leftover.run, leftover.namespace) for leftover in chosen}
 
     def list_remaining() -> list[Object]:
@@ -326,7 +326,7 @@ def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime)
         namespace=namespace,
         age=max(now - created, timedelta(0)),  # the cluster's clock may be ahead
         running=any(map(_still_runs, things)),
-        request="",
+        request="",  # objects do not record it
         things=tuple(not_owned),
     )
 
@@ -383,7 +383,10 @@ class Heartbeat:
         lease_s: int,
         pods: Callable[[], Sequence[Object]],
     ) -> None:
-        """`pods` returns the pods. `job` is the name of a Job, with whose deadline they end."""
+        """`pods` returns the pods. `job` is the name of a Job, with whose deadline they end.
+
+        `lease_s`: how long they go on without a beat.
+        """
         self._api = api
         self._job = job
         self._lease_s = lease_s
@@ -735,6 +738,7 @@ class JobRun:
         `name`: the first pod of which it was noticed. If the Job deleted that one, another had
         failed before: one that does not run, and that the Job did not delete.
         """
+        # Each names the pod that was deleted.
         deletions = [event["message"] for event in events if event.get("reason") == _DELETED_BY_JOB]
         if not any(name in message for message in deletions):
             return name

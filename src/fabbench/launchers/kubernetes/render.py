@@ -62,6 +62,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         image=options.image,
         claim=options.resource_claim,
         hostnames=source.request.target.hosts,
+        # As the nodes' label has it: HyperPod's begin with ``ml.``
         instance_type=f"ml.{instance_type}"
         if options.instance_type.lower().startswith("ml.")
         else instance_type,

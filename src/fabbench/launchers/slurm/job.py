@@ -140,6 +140,7 @@ class SlurmJob(Job):
         """
         if self.job.reason not in {"Resources", "Priority"}:
             return None
+        # By priority, the highest first, then by id: as Slurm starts them
         words = ("--noheader", "--states=PENDING", "--sort=-p,i", "--format=%A")
         partition = self.job.partition
         argv = ("squeue", *words, f"--partition={partition}")

@@ -221,7 +221,7 @@ class SlurmLauncher(Launcher):
 
     @override
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
-        del by
+        del by  # There are only switches
         with login(target) as login_node:
             switch_of = switches(_scontrol_show(login_node, "topology"))
         if missing := [node for node in nodes if node not in switch_of]:
@@ -236,7 +236,7 @@ class SlurmLauncher(Launcher):
 
         With `deep`, probe the idle ones in a short job.
         """
-        progress("reading the nodes", 0, 1)
+        progress("reading the nodes", 0, 1)  # none done, of one step
         with login(target) as login_node:
             partition = _partition(login_node, target)
             shown = [node for node in _nodes(login_node) if partition.has(node)]
@@ -370,7 +370,7 @@ def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator
         yield HeldNodes(inventory, steps, documents={})
         return
     inventory, named = _select_nodes(target, needs, login_node)
-    needs.check(inventory)
+    needs.check(inventory)  # before any node is held
     document = directives(
         target.options_as(SlurmOptions),
         "sweep",

@@ -323,7 +323,7 @@ class HeldNodes(JobAllocation):
         self._documents = documents
         self._steps = steps
         self._ended = ended
-        self._limit_s = 0.0
+        self._limit_s = 0.0  # This and the next are known once the plan is submitted
         self._executions_left = 0
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "HeldNodes":

@@ -32,8 +32,9 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
         "mpijob",
         spec,
         labels=labels_of_run(spec, live=True),
-        creation_policy="AtStartup",  # if fabbench dies before workers are ready, the launcher's
-        clean_policy="All",  # end ends them
+        # If fabbench dies before workers are ready, the end of the launcher ends them.
+        creation_policy="AtStartup",
+        clean_policy="All",
         launcher=launcher_pod(spec, watchdog(spec), CONTAINER, live=True),
         workers=waiting(spec),
     )

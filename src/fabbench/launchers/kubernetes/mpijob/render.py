@@ -67,9 +67,12 @@ def scripted(spec: RunSpec, script: str) -> Object:
 
 
 def launcher_pod(spec: RunSpec, command: Sequence[str], name: str, *, live: bool = False) -> Object:
-    """Return the template of the launcher's pod, whose only container has this name."""
+    """Return the template of the launcher's pod, whose only container has this name.
+
+    `live`: fabbench itself starts it, and finds it by the labels of a run.
+    """
     options = spec.options
-    *program, last = command
+    *program, last = command  # After `bash -c` it is a script, which is readable apart as `args`
     return manifest(
         "launcher",
         spec,
@@ -81,7 +84,7 @@ def launcher_pod(spec: RunSpec, command: Sequence[str], name: str, *, live: bool
         env=env_list(spec.profile.env),
         program=program,
         arguments=[last],
-        non_root=spec.user is not None or None,
+        non_root=spec.user is not None or None,  # None: the field is left out
     )
 
 
