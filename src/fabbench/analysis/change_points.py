@@ -95,6 +95,7 @@ class _Noise(NamedTuple):
         As a fraction of that of single runs.
         """
         rho = self.correlation
+        # What the means before and after share, as the runs beside the step are alike
         ends = (1 - rho**self.runs) * (1 - rho**after)
         pairs = (1 - rho) ** 2 * self.runs * after
         of_later = _variance_of_mean(rho, after)
@@ -337,7 +338,7 @@ def _distance_from_level(noise: _Noise, last: Values) -> float:
     # As if they were above: what is on the level's other side is negative.
     sign = 1 if median(last) > noise.level else -1
     above = sorted(sign * (value - noise.level) for value in last)
-    nearest = above[len(last) // 5]
+    nearest = above[len(last) // 5]  # a fifth of the values may lie anywhere nearer
     limit = _CLIP_LAST * noise.deviation
     lowest = nearest - limit
     highest = nearest + limit

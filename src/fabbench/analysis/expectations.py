@@ -276,7 +276,7 @@ def _judged_alone(expected: Expectation, of_system: Sequence[Published]) -> Expe
     if share and expected.setting.is_bound_by_link and max(expected.measured) >= _LINK_SIZE:
         if share < HALF:
             return replace(expected, assessment=Assessment.LOW)
-        if share >= SMALLER:
+        if share >= SMALLER:  # between the two nothing is certain
             return replace(expected, assessment=Assessment.NORMAL)
     return replace(expected, remark=_unstated_words(expected.setting))
 

@@ -308,7 +308,7 @@ class _Check:
             return None
         size = compared.row.size
         test = compared.row.tests[0]
-        if test is None:
+        if test is None:  # the table shows no ratio there
             test = compare_sizes({size: pair}, section.level)[size]
         return _Tested(compared, pair, test, self._lowest_log_ratio(section, compared))
 
@@ -316,7 +316,7 @@ class _Check:
         """Hold figures themselves against the gate: a 0 has no logarithm for the statistics."""
         bound = self._gate.bound
         if self._gate.is_ratio:
-            lost = compared.ratio < bound * (1 - 1e-9)
+            lost = compared.ratio < bound * (1 - 1e-9)  # as floats are not exact
         else:
             allowed = bound * compared.base.value if self._gate.relative else bound
             rounded = (compared.new.step + compared.base.step) / 2  # half a step of each

@@ -177,7 +177,7 @@ class JobAllocation:
         self._rendering = rendering
         self._name = name
         self._follow = follow
-        self._lines: Generator[str, None, None] | None = None
+        self._lines: Generator[str, None, None] | None = None  # None: nothing was submitted
         self._demux = Demux(lines=())
         self._waits_for_start = waits_for_start
         self._documents: Mapping[str, str] = {}

@@ -292,7 +292,7 @@ class QueueLauncher(_OfBatchSystem, Launcher):
         """Check whether the system has its submit command. No node is checked."""
         del needs, deep
         title = self._system.title
-        progress(f"querying {title}", 0, 1)
+        progress(f"querying {title}", 0, 1)  # none done, of one step
         command = self._system.submit[0]
         with login(target) as login_node:
             found = login_node.run_idempotent(("sh", "-c", f"command -v {command}"))

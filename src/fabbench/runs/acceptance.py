@@ -228,6 +228,7 @@ class Acceptance:
         inventory = allocation.inventory
         self._require_same_nodes(inventory)
         self._update_certificate(nodes=inventory.hosts)
+        # Nodes that were requested and do not answer are a rung of their own, which failed.
         if lost := inventory.unreachable:
             self._stored_result(
                 "reach",

@@ -249,6 +249,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _no_adaptive_in_one_job(request.target.launcher)
     writer = RunWriter(request, inventory, planned, resume)
+    # What the directories of each variant provide
     for sentence in loaded(inventory, request.target.variants):
         notify(sentence)
     kept = f", {len(writer.kept)} of them kept" if resume else ""

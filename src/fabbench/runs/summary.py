@@ -179,6 +179,7 @@ def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -
 
     summary = summary_of(StoredRun(path), logs)
     with suppress(StoreError):  # Whoever may not write the store reads the run each time
+        # Not durable: if it is lost, it is made again.
         write(path / SUMMARY, summary, indent=None, durable=False)
     return summary
 

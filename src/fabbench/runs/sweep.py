@@ -605,7 +605,7 @@ def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResu
 def printed_as_zero(log: Log, metric: str) -> dict[str, float]:
     """Return the figure 0 of a log without any, if its rows print the metric, and readers drop 0.
 
-    It is what a step of the metric stands for, and no failure.
+    As NIC (empty: unknown) → figure. A 0 stands for less than a printed step, and is no failure.
     """
     benchmark = benchmark_named(str(log.benchmark))
     prints = metric in benchmark.metrics_of(log.case or "")

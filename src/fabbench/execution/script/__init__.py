@@ -457,7 +457,7 @@ class _Script:
         words += ("timeout", "--foreground", "-k", "10", seconds)
         words.append(array_of(self._launch_array(step)))
         for number, each in enumerate(step.commands):
-            if number:
+            if number:  # mpirun's sign between programs
                 words.append(":")
             words += self._words_before_env(each)
             words += map(array_of, arrays) if arrays else self._env_words(each)

@@ -393,7 +393,7 @@ def interface_of(checks: HostChecks) -> str:
             return each.name
     if not probe.whole or probe.interfaces:
         return ""  # The address is of none of them, or of one that was not reported
-    return probe.default_interface
+    return probe.default_interface  # The host lists no interfaces at all
 
 
 def interface(checks: HostChecks) -> Check | None:

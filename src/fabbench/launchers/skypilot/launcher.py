@@ -177,7 +177,7 @@ class SkyPilotLauncher(Launcher):
         """
         del needs, deep
         infra = target.options_as(SkyPilotOptions).infra
-        progress("querying SkyPilot", 0, 1)
+        progress("querying SkyPilot", 0, 1)  # none done, of one step
         return Examined(probes={}, relations=HostRelations(), checks=tuple(_checks(infra)))
 
 

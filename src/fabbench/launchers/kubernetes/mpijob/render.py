@@ -54,6 +54,7 @@ def scripted(spec: RunSpec, script: str) -> Object:
         )
     sshd = ("/bin/sh", "-c", " ".join((_SSHD, *_port_option(spec))))
     labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
+    # Ready once sshd listens: on its usual port, unless that is the node's own (`_port_option`)
     probe = {"tcpSocket": {"port": spec.port if spec.host_network else 22}, "periodSeconds": 1}
     return manifest(
         "mpijob",
