@@ -360,7 +360,7 @@ def _rates_by_nodes(logs: Iterable[Log], size: int) -> dict[int, list[float]]:
 
 
 def _with_interval(rate: float, error: float) -> Prediction:
-    # `error`: the standard error of the rate's logarithm
+    # `error`: the standard error of the rate's logarithm, of which twice makes about 95 %
     low = rate * math.exp(-2 * error)
     high = rate * math.exp(2 * error)
     return Prediction(rate, low, high)

@@ -383,6 +383,7 @@ class _Check:
 
     def _repeats_to_decide(self, tested: _Tested) -> int | None:
         """Return about how many repeats would decide; None: too many."""
+        # Of the trimmed means, if there are any
         difference = tested.pair.estimates[-1].difference
         return repeats_within(tested.pair, abs(difference - tested.limit), self._level)
 

@@ -89,7 +89,7 @@ def _change(section: ComparisonSection, row: ComparisonRow, verdicts: str) -> st
 def _with_bounds(ratio: float, test: RowTest) -> str:
     """Write a change and its interval in the same unit: ``"-5.6 % (-7.2 to -4.0)"``."""
     bounds = format_bounds(test.low, test.high, [ratio])
-    numbers, _, _ = bounds.rpartition(" ")
+    numbers, _, _ = bounds.rpartition(" ")  # The unit stands behind the change already
     return f"{format_change(ratio)} ({numbers})"
 
 

@@ -305,7 +305,7 @@ def _usual_direction(log: Log) -> str:
     case = log.case or ""
     if "bibw" in case:
         return "bi"
-    unsure = log.benchmark in _MAY_ADD and "Ping" not in case
+    unsure = log.benchmark in _MAY_ADD and "Ping" not in case  # IMB's PingPong: one way
     return "" if unsure else "uni"
 
 

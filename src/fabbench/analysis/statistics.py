@@ -390,7 +390,7 @@ def _ratio(logarithm: float) -> float:
 def _repeats_to_decide(pair: TwoSamples, level: float) -> int | None:
     """Return how many repeats would decide, if the true ratio and noise are those measured."""
     # Either the bound excludes 0, or both bounds are within what counts as the same.
-    apart = abs(pair.estimates[-1].difference)
+    apart = abs(pair.estimates[-1].difference)  # of the trimmed means, if there are any
     margin = max(apart, math.log1p(EQUIVALENT) - apart)
     return repeats_within(pair, margin, level)
 

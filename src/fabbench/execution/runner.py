@@ -139,7 +139,7 @@ class Pairs:
         ports = random_ports(len(self._pairs))
         for pair, port in zip(self._pairs, ports, strict=True):
             pair.port = port
-            address = session.address(pair.server.host)
+            address = session.address(pair.server.host)  # both, as only scripts have names
             pair.values = {"{port}": str(port), "{server}": address, "{address}": address}
             server = pair.server.filled(session.folder, pair.values)
             pair.programs.append(session.exec(server))

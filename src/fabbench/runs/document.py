@@ -117,7 +117,7 @@ class TestResult:
         )
 
     def _why(self) -> str:
-        if self.outcome == Outcome.FAILED:
+        if self.outcome == Outcome.FAILED:  # which the result itself says
             return self.reason
         return f"{self.outcome}: {self.reason}" if self.reason else self.outcome
 

@@ -191,6 +191,7 @@ class RunningExecution:
         if isinstance(stop, FabbenchError):
             why = f"fabbench could not continue: {stop}"
         sizes = self._execution.planned_sizes
+        # A MachineError: it failed with its environment.
         return Ending(stopped=why, lost=isinstance(stop, MachineError), planned_sizes=sizes)
 
     def _follow(

@@ -100,6 +100,7 @@ def _same_program(name: str) -> _Same:
 
     def elsewhere(hosts: Sequence[HostChecks], usual: str, other: str) -> bool:
         # mpirun starts ranks by one path; another build at the same path is only a warning.
+        # Values are those of `build`: PATH, SIZE.
         usual_path, _, _ = usual.rpartition(",")
         path, _, _ = other.rpartition(",")
         return path != usual_path and any(each.needs.mpi for each in hosts)

@@ -126,6 +126,7 @@ class KubernetesOptions(ClusterPodOptions):
 
     @override
     def surroundings(self, environment: Variables) -> tuple[bool, str]:
+        # Whether the launcher is implied, and by what, or why not.
         context = current_context(environment, file=self.kubeconfig, context=self.context or "")
         if context:
             sentence = f"{context} is the current kubeconfig context"

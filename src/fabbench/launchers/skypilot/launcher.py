@@ -45,9 +45,9 @@ class SkyJob(Job):
 
     def __init__(self, cluster: SkyCluster) -> None:
         self._cluster = cluster
-        self._number = 0
+        self._number = 0  # Its id, once it is submitted
         self._progress = _JobProgress()
-        self._status = ""
+        self._status = ""  # How it ended, as SkyPilot writes it; empty: not yet
 
     @override
     def submit(self, document: str) -> None:

@@ -85,6 +85,7 @@ class SlurmOptions(LoginOptions, InstanceOptions):
 
     @override
     def surroundings(self, environment: Variables) -> tuple[bool, str]:
+        # Whether the launcher is implied, and by what, or why not.
         if "SLURM_JOB_ID" in environment:
             return True, "this is inside a Slurm allocation"
         sentence = "this is not inside a Slurm allocation (SLURM_JOB_ID is not set)"

@@ -209,7 +209,7 @@ class SlurmLauncher(Launcher):
         with login(target) as login_node:
             if _inside_allocation(target):
                 return _allocated_nodes(target, needs, login_node)
-            return _select_nodes(target, needs, login_node)[0]
+            return _select_nodes(target, needs, login_node)[0]  # without the names to request
 
     @override
     def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ class StepResult:
     def __init__(self) -> None:
         self.step = ""  # Its id; empty: the script has not started
         self.status: int | None = None  # The script's; None: it has not ended
-        self._last = ""
+        self._last = ""  # The last line that is the script's own, and not empty
 
     def read_line(self, text: str) -> bool:
         """Read a line; return whether it is the script's own output."""

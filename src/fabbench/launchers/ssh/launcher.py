@@ -44,7 +44,7 @@ class SshLauncher(Launcher):
     def preview(self, target: Target, needs: Needs) -> Inventory:
         refuse_images(target.variants, "the launcher ssh")
         with connected(target, _host_names(target)) as results:
-            return _probe_usable(target, needs, results)[0]
+            return _probe_usable(target, needs, results)[0]  # without the connections
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe all hosts in parallel, and have them connect to each other."""
