@@ -100,7 +100,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
             if stop is not None:
                 raise stop
             if should_stop(number, logs):
-                missing = 0  # those that are left are not wanted
+                missing = 0
                 writer.end_schedule(plan.executions[:number])
                 break
     by_configuration = {label: tuple(some) for label, some in logs.items()}

@@ -268,7 +268,7 @@ class _Script:
         yield 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"\n'
         agent = self._usual_target.agent
         if agent and self._mpi_kind is MpiKind.HYDRA:
-            options = quote(" ".join(agent[1:]))  # without ssh itself
+            options = quote(" ".join(agent[1:]))
             yield f"export HYDRA_LAUNCHER_EXTRA_ARGS={options}\n"
         elif agent:
             whole = quote(" ".join(agent))
@@ -279,7 +279,6 @@ class _Script:
         if self._alone:
             return _ON_ALONE
         if self._usual_target.programs_by_srun:
-            # Only pairs run in containers: without them, `on` reads counters.
             container = (
                 ' "${container[@]}"' if self._has_pairs and self._usual_target.contained else ""
             )
@@ -293,20 +292,20 @@ class _Script:
     def _loop(self, body: str) -> str:
         """Return the loop over executions, each of which `body` runs, and the exit status."""
         labels = [configuration.label for configuration in self._plan.configurations]
-        by_variable = len(labels) > 1 and self._usual_target.chosen_by_variable  # FABRIC
+        chosen = len(labels) > 1 and self._usual_target.chosen_by_variable  # FABRIC
         names = " ".join(quote(execution.id) for execution in self._plan.executions)
         port = " port=$((20000 + RANDOM % 9000))" if self._has_pairs else ""
         text = "\n"
-        if by_variable:
+        if chosen:
             known = " | ".join(map(quote, labels))
             listed = ", ".join(labels)
             text += f"case ${{FABRIC:-all}} in all | {known}) ;; "
             text += f'*) echo "FABRIC is $FABRIC, but this has {listed}." && exit 2 ;; esac\n'
         text += f"status=0{port}\nfor execution in {names}; do\n"
-        if by_variable or "$label" in body:
+        if chosen or "$label" in body:
             # An execution is named NUMBER-LABEL-rREPEAT.
             text += "    label=${execution#*-} label=${label%-r*}\n"
-        if by_variable:
+        if chosen:
             text += '    case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac\n'
         return f'{text}{body}done\nexit "$status"\n'
 
