@@ -5,11 +5,9 @@ Debug lines are printed, not written to files: its output has the proof of the t
 render` prints what is submitted.
 """
 
-import base64
 import math
 import re
 import textwrap
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, takewhile
@@ -124,7 +122,12 @@ _REQUIRE = (
     '[ -d "$folder" ] || { echo "fabbench: $folder is not on $(uname -n)"; exit 127; }; '
     'done; exec "${@:$(($0 + 1))}"'
 )
-_PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}')))"
+_PROGRAM = """\
+{name}=$(cat <<'PYTHON'
+{text}
+PYTHON
+)
+"""
 _ELSEWHERE = "fabbench run --on ssh needs no script, and can do it."
 
 
@@ -235,7 +238,7 @@ class _Script:
         yield launches
         yield environment
         for text, name in self._programs.items():
-            yield f"{name}={quote(text)}\n"
+            yield _PROGRAM.format(name=name, text=text)
         at_exit = "; ".join(filter(None, (_END, self._usual_target.at_exit)))
         yield _STEP.replace("@EXIT@", quote(at_exit))
         if self._has_pairs or self._counts_nics:
@@ -478,7 +481,7 @@ class _Script:
             is_file = name != word and name in step.files
             if is_file and program == "python3":
                 yield "-c"
-                yield self._packed_program(name, step.files[name])
+                yield self._variable_of_program(name, step.files[name])
             else:
                 yield self._word_in_script(before, word)
 
@@ -491,11 +494,9 @@ class _Script:
             return format_size(int(word)).replace(" ", "").removesuffix("B")
         return word.replace("{server}", self._server_address())
 
-    def _packed_program(self, name: str, program: str) -> str:
-        """Return the variable that holds a program in Python, packed."""
-        packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
-        text = _PACKED.format(text=packed)
-        holder = self._programs.setdefault(text, re.sub(r"\W", "_", name))
+    def _variable_of_program(self, name: str, program: str) -> str:
+        """Return the variable that holds a program in Python."""
+        holder = self._programs.setdefault(program.rstrip(), re.sub(r"\W", "_", name))
         return variable(holder)
 
     def _launch_array(self, step: Step) -> str:
