@@ -31,7 +31,7 @@ nodes=@NODES@ # the Job's completions and parallelism
 [ "$JOB_COMPLETION_INDEX" -lt "$nodes" ] || { echo "Set nodes to the number of pods."; exit 3; }
 mapfile -t hosts < <(seq -f '@NAME@-%g.@NAME@' 0 $((nodes - 1)))
 # sshd refuses locked accounts:
-sed 's/^root:!/root:*/' /etc/shadow >/tmp/shadow && cat /tmp/shadow >/etc/shadow
+sed -i 's/^root:!/root:*/' /etc/shadow
 @LOG_IN@\
 export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # Service FQDNs
 """
