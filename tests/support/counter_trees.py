@@ -93,8 +93,8 @@ class Tree:
     def text(self, *shell: str) -> str:
         return run_script(str(self.root), shell or ("sh",))
 
-    def snapshot(self) -> Snapshot:
-        return read_snapshot(self.text().splitlines())
+    def snapshot(self, *, loopback: bool = False) -> Snapshot:
+        return read_snapshot(self.text().splitlines(), loopback=loopback)
 
 
 def run_script(root: str, shell: tuple[str, ...] = ("sh",)) -> str:

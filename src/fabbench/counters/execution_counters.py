@@ -223,17 +223,8 @@ def _sum_of_traffic(traffics: Sequence[Traffic]) -> Traffic:
             seconds = None
         for nic in traffic.nics:
             earlier = nics.get(nic.name)
-            nics[nic.name] = nic if earlier is None else _sum_of_nic(earlier, nic)
+            nics[nic.name] = nic if earlier is None else earlier.plus(nic)
     return Traffic(seconds=seconds, nics=tuple(nics.values()))
-
-
-def _sum_of_nic(one: NicTraffic, other: NicTraffic) -> NicTraffic:
-    """Return what a NIC moved in two executions: the counters that both have."""
-    moved: dict[str, int] = {}
-    for name, count in one.counters.items():
-        if name in other.counters:
-            moved[name] = count + other.counters[name]
-    return replace(one, counters=moved, unreadable=one.unreadable or other.unreadable)
 
 
 # ---------------------------------------------------------------- printed

@@ -36,7 +36,7 @@ _MANY = 0.001
 _MANY_RETRANSMITTED = 0.01
 """TCP's retransmissions above this fraction of the segments; healthy, busy hosts had 0.002."""
 _FEWEST_RETRANSMITTED = 5
-WITHOUT_ROWS = frozenset({"nic-down", "nic-errors", "tcp-retransmits"})
+WITHOUT_ROWS = frozenset({"nic-down", "nic-errors", "nic-gone", "tcp-retransmits"})
 """Findings that hold even if nothing was measured."""
 
 _SERIOUS = names_of(Meaning.SERIOUS)
@@ -62,10 +62,10 @@ class Asked:
     None if not known: all of the fabric are expected to take part.
     """
     among: tuple[str, ...] = ()
-    """Hosts that exchange data; with fewer than two, nothing is judged."""
+    """Hosts that exchange data; with one, nothing is judged. Empty: not known."""
 
 
-class _Shown(NamedTuple):
+class Shown(NamedTuple):
     """What one host shows."""
 
     host: str
@@ -95,22 +95,23 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
     # Hosts whose data went elsewhere are told once, and not again as idle.
     elsewhere = {shown.host for shown in wrong}
     silent = {host: moved for host, moved in requested.items() if host not in elsewhere}
-    over_interfaces = len(hosts) > 1 and kind is NicKind.NETDEV
+    is_alone = len(hosts) == 1 and asked.among
+    over_interfaces = kind is NicKind.NETDEV and not is_alone
     candidates = (
-        _one("nic-down", _down(requested) if asked.chosen else ()),
-        _one("nic-wrong-network", wrong),
-        _one("nic-idle", _idle(silent, asked.fabric)),
-        _one("nic-imbalance-tx", _imbalances(requested, _SENT)),
-        _one("nic-imbalance-rx", _imbalances(requested, _RECEIVED)),
+        one_finding("nic-down", _down(requested) if asked.chosen else ()),
+        one_finding("nic-wrong-network", wrong),
+        one_finding("nic-idle", _idle(silent, asked.fabric)),
+        one_finding("nic-imbalance-tx", _imbalances(requested, _SENT)),
+        one_finding("nic-imbalance-rx", _imbalances(requested, _RECEIVED)),
         *_congested(hosts if over_interfaces else requested, {kind, NicKind.TCP}),
         _errors(requested),
-        _one("tcp-retransmits", _retransmitted(hosts) if over_interfaces else ()),
+        one_finding("tcp-retransmits", _retransmitted(hosts) if over_interfaces else ()),
     )
     return tuple(finding for finding in candidates if finding)
 
 
-def _one(
-    code: str, shown: Iterable[_Shown], severity: Severity = Severity.WARNING
+def one_finding(
+    code: str, shown: Iterable[Shown], severity: Severity = Severity.WARNING
 ) -> Finding | None:
     """Make one finding from what several hosts show: the first in full, the others by name.
 
@@ -137,16 +138,16 @@ def _one(
 # ---------------------------------------------------------------- where the bytes went
 
 
-def _down(requested: Mapping[str, Traffic]) -> Iterator[_Shown]:
+def _down(requested: Mapping[str, Traffic]) -> Iterator[Shown]:
     for host, traffic in requested.items():
         for nic in traffic.nics:
             if nic.up is False:
-                yield _Shown(host, f"{nic.name} is down")
+                yield Shown(host, f"{nic.name} is down")
 
 
 def _wrong_networks(
     hosts: Mapping[str, Traffic], requested: Mapping[str, Traffic], asked: Asked
-) -> Iterator[_Shown]:
+) -> Iterator[Shown]:
     """Find hosts whose data went over NICs that were not requested."""
     others = _other_fabrics(asked, across=len(hosts) > 1)
     for host, traffic in hosts.items():  # `requested` has the part of it over requested NICs
@@ -166,7 +167,7 @@ def _wrong_networks(
                 f"{asked.fabric} was requested and {busy} moved {amount(other.total)}, "
                 f"{names} {amount(wanted.total)}"
             )
-            yield _Shown(host, sentence, _counters_line(traffic.nics))
+            yield Shown(host, sentence, _counters_line(traffic.nics))
 
 
 def _other_fabrics(asked: Asked, *, across: bool) -> list[str]:
@@ -190,7 +191,7 @@ def _dwarfs(other: Traffic, wanted: Traffic) -> bool:
     return other.total >= floor and wanted.total < LOW * other.total
 
 
-def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[_Shown]:
+def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[Shown]:
     """Find hosts whose RDMA devices moved nothing: only a benchmark uses these.
 
     An interface always moves something. If the counters of one NIC are unreadable, nothing is
@@ -201,7 +202,7 @@ def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[_Shown]:
     for host, traffic in requested.items():
         if traffic.nics and not traffic.total and not _is_unreadable(traffic):
             sentence = f"the NICs of {fabric} moved nothing while rows were measured"
-            yield _Shown(host, sentence, _counters_line(traffic.nics))
+            yield Shown(host, sentence, _counters_line(traffic.nics))
 
 
 # ---------------------------------------------------------------- balance
@@ -218,7 +219,7 @@ _SENT = _Direction(TX, "tx", "sent", "sending")
 _RECEIVED = _Direction(RX, "rx", "received", "receiving")
 
 
-def _imbalances(requested: Mapping[str, Traffic], direction: _Direction) -> Iterator[_Shown]:
+def _imbalances(requested: Mapping[str, Traffic], direction: _Direction) -> Iterator[Shown]:
     """Find hosts with NICs that stand out in one direction, unless it is small beside the other.
 
     Those are acknowledgements, which follow the data.
@@ -236,7 +237,7 @@ def _imbalances(requested: Mapping[str, Traffic], direction: _Direction) -> Iter
             sentence += f", while {reverse.gerund} is even"
         label = direction.label
         cells = [f"{name} {label} {amount(count)}" for name, count in counts.items()]
-        yield _Shown(host, sentence, ", ".join(cells))
+        yield Shown(host, sentence, ", ".join(cells))
 
 
 def _counts(traffic: Traffic, direction: _Direction) -> dict[str, int]:
@@ -303,8 +304,8 @@ def _congested(
             of_hosts = of_code.setdefault(strain.sign.code, {})
             of_hosts.setdefault(strain.port.host, []).append(strain.sentence)
     for code, of_hosts in of_code.items():
-        shown = [_Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
-        yield _one(code, shown)
+        shown = [Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
+        yield one_finding(code, shown)
 
 
 def _first_and_count(sentences: Sequence[str]) -> str:
@@ -318,7 +319,7 @@ def _first_and_count(sentences: Sequence[str]) -> str:
 
 def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
     # A note; a warning, if any NIC has serious errors, or lost many packets.
-    shown: list[_Shown] = []
+    shown: list[Shown] = []
     severity = Severity.NOTE
     for host, traffic in requested.items():
         grown = {nic.name: errors for nic in traffic.nics if (errors := _grown_errors(nic))}
@@ -329,8 +330,8 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
         counters = sorted({counter for errors in grown.values() for counter in errors})
         sentence = f"{listed(counters)} grew on {listed([*grown])}"
         lines = [f"{name} {_increases(errors)}" for name, errors in grown.items()]
-        shown.append(_Shown(host, sentence, "; ".join(lines)))
-    return _one("nic-errors", shown, severity)
+        shown.append(Shown(host, sentence, "; ".join(lines)))
+    return one_finding("nic-errors", shown, severity)
 
 
 _ERRORS = _SERIOUS | _LOST
@@ -359,7 +360,7 @@ def _growth(nic: NicTraffic, names: Iterable[str]) -> int:
     return sum(nic.counters.get(name, 0) for name in names)
 
 
-def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
+def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[Shown]:
     """Find hosts whose TCP retransmitted many of the segments that all their programs sent."""
     for host, traffic in hosts.items():
         for tcp in (nic.counters for nic in traffic.nics if nic.kind is NicKind.TCP):
@@ -367,7 +368,7 @@ def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
             sent = tcp.get(TX_PACKETS, 0) + again
             if again >= _FEWEST_RETRANSMITTED and again > _MANY_RETRANSMITTED * sent:
                 share = format_decimal(100 * again / sent, 1)
-                yield _Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)")
+                yield Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)")
 
 
 def _counters_line(nics: Iterable[NicTraffic]) -> str:

@@ -35,6 +35,8 @@ class NicKind(StrEnum):
     IB = "ib"
     ROCE = "roce"
     NETDEV = "netdev"
+    LOOPBACK = "loopback"
+    """What a host sends to itself, which passes no NIC."""
     TCP = "tcp"
     """All TCP connections of a host together.
 
@@ -67,7 +69,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All NICs of one host at one moment, without the loopback."""
+    """All NICs of one host at one moment; without the loopback, unless it was asked for."""
 
     time: float | None
     """Seconds since the host booted; None if not reported."""
@@ -133,12 +135,12 @@ _NO_LAYER = "not reported"
 _KIND_OF_LAYER = {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}
 
 
-def read_snapshot(lines: Iterable[str]) -> Snapshot:
-    """Read what `SNAPSHOT` printed.
+def read_snapshot(lines: Iterable[str], *, loopback: bool = False) -> Snapshot:
+    """Read what `SNAPSHOT` printed, with the loopback if it is wanted.
 
     Never raises; truncated text yields what came before the break.
     """
-    read = _SnapshotLines()
+    read = _SnapshotLines(loopback=loopback)
     for line in lines:
         read.take(line.rstrip("\r\n"))
     return read.snapshot()
@@ -147,7 +149,8 @@ def read_snapshot(lines: Iterable[str]) -> Snapshot:
 class _SnapshotLines:
     """The lines of a snapshot, sorted by what they are about."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, loopback: bool) -> None:
+        self._loopback = loopback
         self.uptimes: list[float] = []
         self.unread: list[str] = []
         self.folders: dict[str, dict[str, str]] = {}
@@ -269,17 +272,21 @@ class _SnapshotLines:
                 self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
             else:
                 counted[counter] = int(text)
+        unknown = (each for each in counted if counted[each] and named(each) is None)
+        why = "is not judged: no driver is known to have it"
+        self.unread += [f"{name}: {each} {why}." for each in unknown]
         return resolved(counted)
 
     def _interfaces(self) -> Iterator[Nic]:
-        # Each network interface but the loopback.
+        # Each network interface.
         for name, counters in self.statistics.items():
-            if name == "lo":
+            kind = NicKind.LOOPBACK if name == "lo" else NicKind.NETDEV
+            if kind is NicKind.LOOPBACK and not self._loopback:
                 continue
             texts = self.folders.get(f"net/{name}", {})
             yield Nic(
                 name=name,
-                kind=NicKind.NETDEV,
+                kind=kind,
                 counters=counters,
                 link_rate=_interface_rate(texts.get("speed", "")),
                 device="device/uevent" in texts,
@@ -352,6 +359,14 @@ class NicTraffic(Nic):
         """Bytes in both directions, as far as known."""
         return (self.tx or 0) + (self.rx or 0)
 
+    def plus(self, later: "NicTraffic") -> "NicTraffic":
+        """Add what it moved at another time: the counters that both have."""
+        moved: dict[str, int] = {}
+        for name, count in self.counters.items():
+            if name in later.counters:
+                moved[name] = count + later.counters[name]
+        return replace(self, counters=moved, unreadable=self.unreadable or later.unreadable)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
@@ -383,6 +398,9 @@ class Traffic:
         return dict(moved.most_common())
 
 
+GONE = "It was present before, and missing after."
+
+
 def difference(before: Snapshot, after: Snapshot) -> Traffic:
     """Subtract two snapshots of one host.
 
@@ -395,7 +413,7 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
     # The time is that of the host since it started: it goes backwards only at a restart.
     restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
     missing = restarted or "It was missing before."
-    gone = restarted or "It was present before, and missing after."
+    gone = restarted or GONE
     earlier = _nics_by_name(before)
     later = _nics_by_name(after)
     nics: list[NicTraffic] = []

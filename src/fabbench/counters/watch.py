@@ -1,0 +1,253 @@
+"""NICs while a job runs that somebody else started: samples of hosts, and what they show together.
+
+Nothing is known of what the job asked for: the NICs that move the most are taken for those that
+carry it. The limits are fabbench's own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TypeAlias
+
+from fabbench.counters.findings import LOW, Asked, Shown, findings, one_finding, rate
+from fabbench.counters.snapshot import (
+    GONE,
+    KINDS,
+    NicTraffic,
+    Snapshot,
+    Traffic,
+    difference,
+    of_fabric,
+)
+from fabbench.counters.vocabulary import RX, RX_PACKETS, TX, TX_PACKETS
+from fabbench.model.errors import Exit, worst
+from fabbench.model.log import Finding, Severity
+from fabbench.model.messages import counted, listed
+from fabbench.model.units import format_decimal
+
+_MOVES = 1e6
+"""Bytes per second from which a NIC moves: what idle hosts exchange is less."""
+_JOB = 100e6
+"""Bytes per second in both directions from which TCP carries a job, on hosts with RDMA NICs."""
+_PACKET = 1024
+"""Bytes that are assumed of a packet where bytes are not counted (soft-RoCE)."""
+_UNEVEN = 0.25
+"""Part of the median of all hosts by which a few of them are off."""
+_STILL_S = 10.0
+"""Seconds without data after which a job hangs, or has ended."""
+_RDMA = {"efa": "EFA NICs", "ib": "InfiniBand NICs", "roce": "RoCE NICs"}
+_LABELS = {**_RDMA, "tcp": "interfaces"}
+_RDMA_KINDS = [KINDS[fabric] for fabric in _RDMA]
+Moved: TypeAlias = Mapping[str, Traffic]
+"""Host → what its NICs moved."""
+
+
+class HostSamples:
+    """Snapshots of one host, one after the other: what moved since the last one, and in all."""
+
+    def __init__(self) -> None:
+        self.newest = self.total = Traffic(seconds=None, nics=())
+        """What moved between the last two snapshots, and since the first, as far as counted."""
+        self.still_s = 0.0
+        """For how long nothing has moved now."""
+        self.notes: dict[str, None] = {}
+        """Sentences: what could not be read, or was not always counted, each once."""
+        self._last: Snapshot | None = None
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Add a snapshot."""
+        self.notes |= dict.fromkeys(snapshot.unread)
+        if self._last is not None:
+            self._add(difference(self._last, snapshot))
+        self._last = snapshot
+
+    def _add(self, moved: Traffic) -> None:
+        self.newest = moved
+        seconds = moved.seconds or 0.0
+        self.still_s = 0.0 if moving(moved) else self.still_s + seconds
+        nics = {(nic.kind, nic.name): nic for nic in self.total.nics}
+        for nic in moved.nics:
+            earlier = nics.setdefault((nic.kind, nic.name), nic)
+            # Interfaces without a device come and go with containers.
+            if not nic.counters and nic.device:
+                self.notes[f"{nic.name}: {nic.unreadable}"] = None
+            elif earlier is not nic:
+                nics[nic.kind, nic.name] = earlier.plus(nic) if earlier.counters else nic
+        seconds += self.total.seconds or 0.0
+        self.total = Traffic(seconds=seconds or None, nics=tuple(nics.values()))
+
+
+Hosts: TypeAlias = Mapping[str, HostSamples]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchResult:
+    """What the samples of all hosts show together."""
+
+    first: str
+    """A sentence: the verdict, and what carries data."""
+    last: str
+    """A sentence: the verdict, and its reason."""
+    carriers: Moved
+    """What the NICs moved that could carry the data; if none does, all NICs."""
+    findings: Sequence[Finding]
+    notes: Sequence[str]
+    status: Exit
+
+
+_VERDICTS = {
+    Exit.FINE: "ok",
+    Exit.BAD_ANSWER: "bad",
+    Exit.REFUSED: "incomplete",
+    Exit.UNTRUSTED: "undecided",
+}
+
+
+def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> WatchResult:
+    """Judge what hosts moved, so far or between their last two snapshots.
+
+    `failed`: hosts that do not answer → why.
+    """
+    sampled = {host: samples for host, samples in hosts.items() if samples.total.seconds}
+    moved = {host: each.newest if newest else each.total for host, each in sampled.items()}
+    fabric = _carrying(moved)
+    carriers = moved
+    if fabric:
+        carriers = {host: of_fabric(traffic, fabric) for host, traffic in moved.items()}
+    headline = _headline(carriers, fabric)
+    still_s = min((samples.still_s for samples in sampled.values()), default=0.0)
+    if fabric and still_s >= _STILL_S:
+        headline = f"nothing has moved for {still_s:.0f} s: the job has ended, or hangs"
+        fabric = ""
+    lost = [f"{host} could not be watched: {why}" for host, why in failed.items()]
+    notes = [f"{host}: {note}" for host, each in sampled.items() for note in each.notes]
+    found = [*filter(None, _findings(sampled, moved, carriers, fabric))]
+    bad = [each.meaning for each in found if each.severity is Severity.WARNING]
+    reasons = {
+        Exit.UNTRUSTED: [] if fabric or lost else [f"{headline}."],
+        Exit.REFUSED: lost,
+        Exit.BAD_ANSWER: bad,
+        Exit.FINE: ["nothing stands out."],
+    }
+    status = worst(*filter(reasons.get, reasons))
+    verdict = _VERDICTS[status]
+    return WatchResult(
+        first=f"{verdict}: {headline}.",
+        last=f"{verdict}: {reasons[status][0]}",
+        carriers=carriers,
+        findings=found,
+        notes=lost + notes,
+        status=status,
+    )
+
+
+# ---------------------------------------------------------------- what carries the data
+
+
+def load(traffic: Traffic, nic: NicTraffic) -> float:
+    """Return bytes per second in the busier direction, estimated where only packets are counted."""
+    count = nic.counters.get
+    moved = max(count(TX, 0), count(RX, 0))
+    if nic.unreadable:
+        moved = _PACKET * max(count(TX_PACKETS, 0), count(RX_PACKETS, 0))
+    return traffic.rate(moved) or 0.0
+
+
+def moving(traffic: Traffic) -> list[NicTraffic]:
+    """Return the NICs that move data, and the loopback."""
+    return [nic for nic in traffic.nics if load(traffic, nic) >= _MOVES]
+
+
+def _carrying(moved: Moved) -> str:
+    """Return the fabric whose NICs carry the data; empty: none moves.
+
+    Where interfaces count what RDMA devices move, too, they do not move far more. Beside RDMA
+    devices some TCP is usual.
+    """
+    has_rdma = any(nic.kind in _RDMA_KINDS for each in moved.values() for nic in each.nics)
+    loads = dict.fromkeys(_LABELS, 0.0)
+    for traffic in moved.values():
+        for fabric in loads:
+            nics = moving(of_fabric(traffic, fabric))
+            loads[fabric] += sum(load(traffic, nic) for nic in nics)
+    tcp = loads.pop("tcp")
+    rdma = max(loads, key=loads.__getitem__)
+    if loads[rdma] and loads[rdma] >= LOW * tcp:
+        return rdma
+    return "tcp" if tcp >= (_JOB if has_rdma else _MOVES) else ""
+
+
+def _headline(carriers: Moved, fabric: str) -> str:
+    """Say how many NICs carry which part of their links' rates, and where."""
+    hosts = f"on {counted(len(carriers), 'sampled host')}"
+    if not fabric:
+        return f"no NIC carries a job {hosts}"
+    loads = [(nic, load(each, nic)) for each in carriers.values() for nic in moving(each)]
+    total = sum(each for _, each in loads)
+    links = [nic.link_rate or 0 for nic, _ in loads]
+    much = f"{rate(total / len(loads))} each"
+    if all(links):
+        share = format_decimal(100 * total / sum(links), 0)
+        much = f"{share} % of their rate"
+    names = listed([*dict.fromkeys(nic.name for nic, _ in loads)])
+    count = sum(len(each.nics) for each in carriers.values())
+    return f"{len(loads)} of {count} {_LABELS[fabric]} ({names}) carry {much} {hosts}"
+
+
+# ---------------------------------------------------------------- what is bad
+
+
+def _findings(
+    sampled: Hosts, moved: Moved, carriers: Moved, fabric: str
+) -> Iterator[Finding | None]:
+    yield one_finding("nic-gone", _gone(sampled))
+    if fabric == "tcp":
+        yield one_finding("tcp-instead", _tcp_beside_idle_nics(moved, carriers))
+        yield from findings(moved, Asked(fabric=fabric))  # also by what TCP counts
+    elif fabric:
+        yield from findings(_in_use(carriers), Asked(fabric=fabric))
+    if fabric:
+        yield one_finding("host-uneven", _uneven_hosts(carriers))
+
+
+def _in_use(carriers: Moved) -> Moved:
+    """Leave out NICs that are idle on all hosts, unless most are: they have another purpose."""
+    names = {nic.name for traffic in carriers.values() for nic in moving(traffic)}
+    used: dict[str, Traffic] = {}
+    for host, traffic in carriers.items():
+        nics = tuple(nic for nic in traffic.nics if nic.name in names)
+        is_usual = 2 * len(nics) > len(traffic.nics)
+        used[host] = replace(traffic, nics=nics) if is_usual else traffic
+    return used
+
+
+def _gone(sampled: Hosts) -> Iterator[Shown]:
+    for host, samples in sampled.items():
+        for note in samples.notes:
+            if note.endswith(GONE):
+                yield Shown(host, note.removesuffix("."))
+
+
+def _tcp_beside_idle_nics(moved: Moved, carriers: Moved) -> Iterator[Shown]:
+    """Find hosts with as much TCP in both directions as only a job has, and RDMA NICs."""
+    for host, traffic in moved.items():
+        idle = [nic.name for nic in traffic.nics if nic.kind in _RDMA_KINDS and nic.up]
+        both_ways = sum(min(nic.tx or 0, nic.rx or 0) for nic in carriers[host].nics)
+        if idle and (traffic.rate(both_ways) or 0) >= _JOB:
+            names = listed([nic.name for nic in carriers[host].nics])
+            yield Shown(host, f"the data go over {names} (TCP) beside idle NICs: {listed(idle)}")
+
+
+def _uneven_hosts(carriers: Moved) -> Iterator[Shown]:
+    """Find the few hosts that send or receive far from the median of all."""
+    for counter, verb in ((TX, "sends"), (RX, "receives")):
+        rates = {
+            host: each.rate(sum(nic.counters.get(counter, 0) for nic in each.nics)) or 0.0
+            for host, each in carriers.items()
+        }
+        usual = median(rates.values())
+        off = [host for host, own in rates.items() if abs(own - usual) > _UNEVEN * usual]
+        if usual and 2 * len(off) < len(rates):
+            for host in off:
+                percent = format_decimal(100 * rates[host] / usual, 0)
+                yield Shown(host, f"it {verb} {percent} % of what the others do")
