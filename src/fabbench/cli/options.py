@@ -82,8 +82,11 @@ def _written_to_file(path: Path) -> Iterator[IO[str]]:
 
                 path.write_bytes(to_png(stream.read()))
             elif written:
-                with path.open("w", **coded) as file:
+                # node_exporter may read its folder at any time: it finds one file or the other.
+                new = path.with_name(f".{path.name}.new") if path.suffix == ".prom" else path
+                with new.open("w", **coded) as file:
                     copyfileobj(stream, file)
+                new.replace(path)
             if written:
                 notify(f"Wrote {path}")
 

@@ -23,7 +23,7 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size, parse_sizes
 
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
-_NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
+_NUMBER = lazy(r"(\d{1,18}(?:\.\d{0,18})?)s?", re.ASCII)
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -108,9 +108,10 @@ class Seconds(Type):
 
     def __init__(self, low: int = 0) -> None:
         def read(text: str) -> float | None:
-            if not _NUMBER.fullmatch(text):
+            number = _NUMBER.fullmatch(text)
+            if number is None:
                 return None
-            seconds = float(text)
+            seconds = float(number[1])
             return seconds if seconds and seconds >= low else None
 
         limit = {"minimum": low} if low else {"exclusiveMinimum": 0}
