@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fabbench.hosts.probe_result import Probe
     from fabbench.model.log import Ending
     from fabbench.plan.request import RunRequest
+    from fabbench.remote.transport import Transport
     from fabbench.report.table import Overview
 
 SWITCH = "switch"
@@ -301,6 +302,9 @@ class BatchAllocation(Allocation, Protocol):
         """
 
 
+Connections: TypeAlias = "AbstractContextManager[Mapping[str, Transport | MachineError]]"
+
+
 class Launcher(ABC):
     """One way to get machines. Subclasses set `name`, and implement `open` and `examine`."""
 
@@ -365,6 +369,18 @@ class Launcher(ABC):
         self, target: Target, needs: Needs, *, deep: bool, progress: "Progress"
     ) -> Examined:
         """Return what a check needs, also of machines out of reach; `deep` starts pods or a job."""
+
+    def connections(self, target: Target) -> Connections:
+        """Connect to hosts on which a job runs that others started: name → connection, or error.
+
+        Nothing is written there. Raise RequestError if the launcher cannot.
+        """
+        del target
+        raise RequestError(
+            f"The launcher {self.name} does not reach the hosts of a job that runs already.",
+            hint="Pass them with --on ssh and --host; those of a Slurm job: "
+            '--host "$(squeue -h -o %N -j JOB)".',
+        )
 
     def leftovers(
         self, target: Target, *, everywhere: bool, force: bool

@@ -215,8 +215,8 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
         configurations=comparison.columns,
         gates=list(map(_gate_sample, verdict.results)) if verdict else [],
         status=worst(comparison.status, verdict.status if verdict else Exit.FINE),
-        number=_sample_value,
-        escaped=_label_value,
+        number=sample_value,
+        escaped=label_value,
     )
     return str(text)
 
@@ -252,14 +252,15 @@ def _gate_sample(result: GateResult) -> _Sample:
     return _Sample({"gate": result.gate}, {"state": state})
 
 
-def _sample_value(value: float) -> str:
+def sample_value(value: float) -> str:
     """Write a number as OpenMetrics does; `repr` keeps every digit."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return "NaN" if math.isnan(value) else repr(float(value))
 
 
-def _label_value(value: object) -> str:
+def label_value(value: object) -> str:
+    """Write the value of a label."""
     text = one_line(str(value))
     return re.sub(r'(["\\])', r"\\\1", text)
 

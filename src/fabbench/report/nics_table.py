@@ -14,15 +14,15 @@ COLUMNS = 64  # Width of the live view
 _NAME_WIDTH = COLUMNS - 38  # Width of the names in it
 
 
-def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
+def table(hosts: Mapping[str, Traffic], *, title: str = "NICs", most: int = MAX_NICS) -> Table:
     """Lay out what the NICs of each host moved, with a line of balance per host.
 
-    Pass the NICs to show (`traffic.of_fabric`).
+    Pass the NICs to show (`traffic.of_fabric`); of a host with more than `most`, all are one line.
     """
     rows: list[tuple[str, ...]] = []
     notes: list[str] = []
     for host, traffic in hosts.items():
-        lines = _lines(traffic, MAX_NICS)
+        lines = _lines(traffic, most)
         rows += [(host, *_cells(traffic, line)) for line in lines]
         notes += [f"{host}: {note}" for note in _traffic_notes(traffic)]
     header = ("Host", "NIC", "tx", "rx", "tx rate", "rx rate", "Link")

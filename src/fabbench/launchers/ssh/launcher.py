@@ -9,7 +9,7 @@ from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher, refuse_images
+from fabbench.launchers import Connections, Examined, Launcher, refuse_images
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
@@ -81,6 +81,10 @@ class SshLauncher(Launcher):
         return Examined(
             probes=probes, relations=replace(relations, unreachable=unreachable, openings=openings)
         )
+
+    @override
+    def connections(self, target: Target) -> Connections:
+        return connected(target, _host_names(target))
 
 
 LAUNCHER = SshLauncher()

@@ -1,0 +1,80 @@
+"""``watch``: the NICs of hosts on which a job runs."""
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fabbench.cli import terminal
+from fabbench.cli.click_options import (
+    CommandLine,
+    click_options,
+    pass_command_line,
+    with_parameters,
+)
+from fabbench.cli.options import results
+from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
+from fabbench.model.errors import Exit
+from fabbench.model.options import Seconds, declared, option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FORMATS = ("table", "json", "csv", "markdown", "html", "openmetrics")
+
+
+@dataclass
+class WatchOptions:
+    """The options of the command."""
+
+    seconds: float | None = option(Seconds(1), "How long to watch. Default: until Ctrl-C.", "--for")
+    every: float = option(Seconds(1), "Interval of the samples.", default="1")
+
+
+@click.command(
+    "watch", cls=TargetCommand, selects=lambda each: each.reaches or "--host" in each.flags
+)
+@with_parameters(click_options(declared(WatchOptions).values()))
+@results(_FORMATS)
+@pass_command_line
+def watch(
+    line: CommandLine, /, form: str, seconds: float | None, every: float, **_reaching: Any
+) -> Exit:
+    """Watch the NICs that carry a running job, and judge what they show.
+
+    The job may be anybody's. The counters of all NICs of all hosts are read at once, as any user
+    may: nothing is installed or written there, and no program started but a shell. The NICs that
+    move the most are taken for those of the job.
+
+    Bad (status 1) are NICs that were paused or slowed down by congestion, lost many packets, or
+    disappeared; NICs of a host, or hosts, that do not share the load; a job over TCP beside idle
+    RDMA NICs. Status 3: a host did not answer. Status 4: nothing moved.
+
+    It works on local and ssh. The hosts of a Slurm job: --host "$(squeue -h -o %N -j JOB)".
+
+    Example: fabbench watch --host node-1 --host node-2 --for 60s
+    """
+    from fabbench.counters.watch import HostSamples, judged
+    from fabbench.launchers import launcher_named
+    from fabbench.remote.counter_shell import rounds
+    from fabbench.report import nics_table
+    from fabbench.report.watch_report import render_watch
+
+    target, reason = chosen_target(line)
+    failed: Mapping[str, str] = {}
+    terminal.notify(f"Target {target.name}: {reason}.")
+    with interruptible(), launcher_named(target.launcher).connections(target) as connections:
+        hosts = {name: HostSamples() for name in connections}
+        sampling = rounds(connections, hosts, every, seconds or math.inf)
+        with terminal.changing() as show, contextlib.suppress(KeyboardInterrupt):
+            for number, failed in enumerate(sampling):
+                now = judged(hosts, failed, newest=True)
+                lines = [now.first, *nics_table.live(now.carriers), now.last]
+                show("Ctrl-C ends it", number * every, seconds, lines)
+    seen = judged(hosts, failed)
+    terminal.show(render_watch, seen, form)
+    if form != "table":
+        terminal.notify(seen.first)
+    return seen.status

@@ -1,0 +1,64 @@
+"""The NIC counters of hosts, again and again, from one shell on each: nothing is written there."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+from fabbench.counters.snapshot import SNAPSHOT, Snapshot, read_snapshot
+from fabbench.counters.watch import HostSamples
+from fabbench.execution.worker_pool import map_hosts
+from fabbench.model.errors import MachineError
+from fabbench.remote.transport import ProcessStream, Transport
+
+_ANSWER_S = 10.0
+_END = "fabbench ends"
+_READ = b"fabbench_counters; echo fabbench ends\n"
+
+
+class CounterShell:
+    """A shell on a host, which ends with the connection."""
+
+    def __init__(self, connection: Transport | MachineError) -> None:
+        """Start nothing yet."""
+        self._connection = connection
+        self._stream: ProcessStream | None = None
+
+    def read(self) -> Snapshot:
+        """Read all counters. Raise MachineError."""
+        if isinstance(self._connection, MachineError):
+            raise self._connection
+        if self._stream is None:
+            self._stream = self._connection.open(("sh", "-s"))
+            self._stream.send(SNAPSHOT.encode())
+        self._stream.send(_READ)
+        lines = self._stream.answer(self._connection.name, _ANSWER_S, last=_END)
+        if _END not in lines:
+            raise MachineError(f"No counters came within {_ANSWER_S:.0f} s.")
+        return read_snapshot(lines[:-1], loopback=True)
+
+
+def rounds(
+    connections: Mapping[str, Transport | MachineError],
+    hosts: Mapping[str, HostSamples],
+    every_s: float,
+    for_s: float,
+) -> Iterator[Mapping[str, str]]:
+    """Sample all hosts at once, and again; yield those that failed so far → why.
+
+    Those are left out from then on; it ends when no host is left.
+    """
+    shells = {name: CounterShell(each) for name, each in connections.items()}
+    failed: dict[str, str] = {}
+    due = time.monotonic()
+    end = due + for_s + every_s / 2
+    while shells:
+        for name, result in map_hosts(shells, CounterShell.read, len(shells)).items():
+            if isinstance(result, Snapshot):
+                hosts[name].take(result)
+            else:
+                failed[name] = str(result)
+                shells.pop(name)
+        yield failed
+        due += every_s
+        if due > end:
+            return
+        time.sleep(max(0.0, due - time.monotonic()))
