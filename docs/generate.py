@@ -69,6 +69,7 @@ SECTIONS = {
 GUIDES = {
     "accept": "accept",
     "check": "check",
+    "watch": "watch",
     "run": "runs",
     "sweep": "sweep",
     "rerun": "runs#list-show-repeat-remove",
