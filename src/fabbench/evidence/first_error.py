@@ -18,10 +18,10 @@ _EXCEPTION = lazy(
 """The last line of an exception of Python or C++."""
 _LEVEL = lazy(
     r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: |^\[)[EF] [\w./-]+:\d"
-    r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
+    r"|(?:^|\]:)\[?[EF]\d{3,4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
     r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value)\b)"
     r"|\.c:\d+ +(?:Error|Fatal): |\b(?:OPAL|ORTE|PRTE|PMIX)_ERROR_LOG: "
-    r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}: "
+    r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}(?:: |\] )"
     r"|\b[a-z]+\.(?:err|crit|alert|emerg)\[|^WARN: .{0,200}\bSkipping\b"
     r"|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
     r'|[]>)] +(?:[Ee]rror|fatal): |^Error: |\blevel"?[=:] ?"?(?:error|fatal|panic|critical)\b'
@@ -32,7 +32,7 @@ Also a line of a source file that says so: of NVSHMEM, UCX and Open MPI.
 """
 _REPORTS = lazy(
     r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
-    r"|ActorDiedError|KeyboardInterrupt|exitcode)\b"
+    r"|ProcessRaisedException|ActorDiedError|KeyboardInterrupt|exitcode)\b"
     r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b(?!.*\bstderr: .*error)"
     r"|\berror code: -?\d+$|couldn't start container|failed to import docker image|\bspank\b"
     r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
@@ -98,7 +98,8 @@ _STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "|insufficient|expired|forbidden|unauthorized|out of |too many|violation|.err[|.crit[|.alert["
     "|.emerg["
 ).split("|")
-_STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
+_STEM_FORMS = lazy(
+    r"^(?:usage: |[ef] |(?:\[rank\d{1,6}\]:)?\[?[ef]\d{3,4} |(?=.*found).*?no [\w ]{1,40}found)")
 """One of these, or of these forms, is in every line about an error, in small letters."""
 
 

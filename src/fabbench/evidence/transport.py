@@ -13,6 +13,7 @@ from fabbench.catalog.paths import PathFact, carrier, path_values
 from fabbench.counters.congestion import Strain
 from fabbench.counters.findings import advice
 from fabbench.counters.pasted import PastedCounters
+from fabbench.evidence.first_error import follows
 from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
@@ -512,8 +513,17 @@ def errors(evidence: Evidence, *, measured: bool) -> list[str]:
     if not measured:
         failed = failed or next(iter(evidence.error_follows_below.values()), "")
     if failed and not known:
-        known.append(f"NCCL failed: {quoted(failed)}")
+        known.append(_what_failed(evidence, failed))
     return known
+
+
+def _what_failed(evidence: Evidence, failed: str) -> str:
+    """Return what ended NCCL; a call that fails as another process ended is not what did it."""
+    first = evidence.errors.first()
+    if follows(failed) and first and not follows(first):
+        who = "NCCL failed" if first in evidence.warnings else "The program reported"
+        return f"{who}: {quoted(first)}"
+    return f"NCCL failed: {quoted(failed)}"
 
 
 def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:

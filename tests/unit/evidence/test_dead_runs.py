@@ -28,7 +28,7 @@ def cases(name: str) -> list[dict[str, Any]]:
     return found
 
 
-SETS = ("cases", "untried", "second", "third", "fourth", "fifth", "sixth", "seventh")
+SETS = ("cases", "untried", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 CASES = [case for name in SETS for case in cases(name)]
 
 
