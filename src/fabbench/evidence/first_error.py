@@ -18,7 +18,7 @@ _EXCEPTION = lazy(
 """The last line of an exception of Python or C++."""
 _LEVEL = lazy(
     r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: |^\[)[EF] [\w./-]+:\d"
-    r"|(?:^|\]:)\[?[EF]\d{3,4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
+    r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
     r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value)\b)"
     r"|\.c:\d+ +(?:Error|Fatal): |\b(?:OPAL|ORTE|PRTE|PMIX)_ERROR_LOG: "
     r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}(?:: |\] )"
@@ -33,7 +33,7 @@ Also a line of a source file that says so: of NVSHMEM, UCX and Open MPI.
 _REPORTS = lazy(
     r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
     r"|ProcessRaisedException|ActorDiedError|KeyboardInterrupt|exitcode)\b"
-    r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b(?!.*\bstderr: .*error)"
+    r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b(?!.*\bstderr: [^\s\"'])"
     r"|\berror code: -?\d+$|couldn't start container|failed to import docker image|\bspank\b"
     r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
     r"|printing (?:\w+|contents of) log|\bJob finished\b|\bbe(?:en)? aborted\b"
@@ -75,6 +75,8 @@ _WORDS = lazy(
     r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
     r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
 )
+# Indentation of a line of code in a traceback, which is not what was announced
+_CODE = " " * 4
 # Lines without an error after which an earlier one is taken to be overcome
 _OVERCOME_AFTER = 200
 # Lines without an error that may stand between errors of one incident
@@ -98,8 +100,7 @@ _STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "|insufficient|expired|forbidden|unauthorized|out of |too many|violation|.err[|.crit[|.alert["
     "|.emerg["
 ).split("|")
-_STEM_FORMS = lazy(
-    r"^(?:usage: |[ef] |(?:\[rank\d{1,6}\]:)?\[?[ef]\d{3,4} |(?=.*found).*?no [\w ]{1,40}found)")
+_STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
 """One of these, or of these forms, is in every line about an error, in small letters."""
 
 
@@ -200,7 +201,7 @@ class FirstErrors:
 
     def _read_error(self, text: str) -> None:
         # By its form an origin; else part of a stack; else, outside of reports, only words.
-        is_announced = self._is_announced
+        is_announced = self._is_announced and not text.startswith(_CODE)
         self._is_announced = _ANNOUNCES.search(text) is not None
         if is_announced or self._says_why(text):
             self.gave_up(text, is_announced=is_announced)

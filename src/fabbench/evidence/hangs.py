@@ -34,10 +34,11 @@ _STATUS = lazy(
 _NUMBER = lazy(r"at work(?: sequence id)?: (\d+)")
 """The number of the collective in which the rank of a status gave up."""
 _HEARTBEAT = lazy(
-    r"\[PG (?P<group>[^]]*?) ?Rank (?P<rank>\d+)\].{0,200}"
+    r"(?:\[PG (?P<group>[^]]*?) ?Rank (?P<rank>\d+)\].{0,200})?"
     r"(?:Heartbeat monitor timed out!|watchdog got stuck for (?P<stuck>\d+) seconds)"
     r"(?:.{0,600}workMetaList_\.size\(\) ?= ?(?P<queued>\d+))?"
 )
+"""A terminal may have cut the line, so that it does not say whose watchdog."""
 _LAGGARD = lazy(r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+")
 _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
 _GROUP = lazy(r"(?<!\w)(\w*) ?\(([^()]+)\)$")
@@ -272,7 +273,7 @@ class Hangs:
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
         rank = _rank(text)
-        state = self._state(_group(match["group"]), rank)
+        state = self._state(_group(match["group"] or ""), rank)
         if state is None:
             return
         self._stuck_watchdogs[rank] = None

@@ -274,3 +274,39 @@ def test_a_crash_that_stands_before_its_reason_is_not_first() -> None:
         "/src/modules/transport/ibrc/ibrc.cpp:2: non-zero status: 7 ep_create failed\n"
     )
     assert "cq creation failed" in causes(log)[0][0].finding.line
+
+
+CALL = "n1:7:9 [1] NCCL INFO misc/socket.cc:915 (socketProgress) -> 3"
+RAISED = "torch.multiprocessing.spawn.ProcessRaisedException:\n\nAssertionError: 4086 != 8169"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([CALL], "NCCL failed: misc/socket.cc:915 (socketProgress) -> 3"),
+        ([CALL, RAISED], "The program reported: AssertionError: 4086 != 8169"),
+        ([RAISED, CALL], "The program reported: AssertionError: 4086 != 8169"),
+    ],
+)
+def test_a_call_that_fails_as_another_process_ended_is_not_the_reason(
+    lines: list[str], reason: str
+) -> None:
+    (log,) = read("\n".join(lines))
+    assert log.outcome is Outcome.FAILED
+    assert log.reason == reason
+
+
+def test_code_below_an_announced_error_is_not_the_error() -> None:
+    assert first_of(["Last error:", "    return pg.recv([tensor])", "KeyError: 'a'"]) == (
+        "KeyError: 'a'"
+    )
+
+
+def test_a_heartbeat_on_a_line_that_a_terminal_cut_is_of_an_unknown_rank() -> None:
+    (log,) = read(
+        "s watchdog got stuck for 480 seconds without making progress\n"
+        "0(default_pg) Rank 6] Terminating the process after attempting to dump debug info, "
+        "due to ProcessGroupNCCL watchdog hang.\n"
+    )
+    assert log.outcome is Outcome.TIMEOUT
+    assert "watchdog-stuck" in {each.finding.code for each in causes(log)[0]}
