@@ -472,6 +472,11 @@ def _possible_errors(evidence: Evidence) -> dict[str, Finding]:
     return possible
 
 
+def rejected_codes(evidence: Evidence) -> frozenset[str]:
+    """Return the codes of the known errors that the facts contradict as a cause."""
+    return frozenset(evidence.known_errors.keys() - _possible_errors(evidence).keys())
+
+
 def _facts_of_causes(evidence: Evidence) -> Facts:
     """Return the facts on which causes depend."""
     links = {*evidence.ib_links.values()} - {""}

@@ -204,6 +204,7 @@ class StreamGroup:
         hosts = listed if isinstance(listed, int) else 0  # 0: not known
         program = f"{record.benchmark} {record.case}"
         record.findings += transport.transport_findings(self.evidence, hosts)
+        record.rejected = transport.rejected_codes(self.evidence)
         if transport.is_of_others(self.evidence, record):
             record.findings.append(finding("evidence-of-others"))
             return transport.errors(self.evidence, measured=bool(record.points))

@@ -137,6 +137,8 @@ class Record:
     failures: list[str] = field(default_factory=list)
     # Those of them that are no exit record: an exit status of 0 contradicts them
     alarms: list[str] = field(default_factory=list)
+    # Codes of causes that lines show and facts contradict: its failures do not tell them either
+    rejected: frozenset[str] = frozenset()
     # The first line that says why the program gave up, and the first with words of an error
     first_error: str = ""
     hint: str = ""

@@ -310,3 +310,16 @@ def test_a_heartbeat_on_a_line_that_a_terminal_cut_is_of_an_unknown_rank() -> No
     )
     assert log.outcome is Outcome.TIMEOUT
     assert "watchdog-stuck" in {each.finding.code for each in causes(log)[0]}
+
+
+@pytest.mark.parametrize(("mnnvl", "is_told"), [("0", False), ("1", True)])
+def test_what_facts_contradict_is_not_told_by_the_reason_either(
+    mnnvl: str, *, is_told: bool
+) -> None:
+    (log,) = read(
+        f"n1:1:2 [0] NCCL INFO comm 0x5 rank 0 nRanks 4 nNodes 1 localRanks 4 MNNVL {mnnvl}\n"
+        "n1:1:3 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 101 'invalid device ordinal'\n"
+        "n1:1:3 [0] NCCL INFO transport/p2p.cc:350 -> 1\n"
+    )
+    codes = {each.finding.code for each in causes(log)[0]}
+    assert ("imex" in codes) is is_told
