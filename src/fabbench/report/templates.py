@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING
 
 from fabbench.model.messages import listed, printable, unbroken
+from fabbench.model.templates import environment
 from fabbench.report.table import cut, tone_of
 
 if TYPE_CHECKING:
@@ -25,18 +26,15 @@ _NO_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")
 @cache
 def template(name: str) -> "Template":
     """Return a template; a value that is not there is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+    from jinja2 import select_autoescape
 
     from fabbench import __version__
 
-    made = Environment(
+    made = environment(
+        "fabbench.report",
+        folder="templates",
         autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
         finalize=_as_text,
-        keep_trailing_newline=True,
-        loader=PackageLoader("fabbench.report"),
-        lstrip_blocks=True,
-        trim_blocks=True,
-        undefined=StrictUndefined,
     )
     made.filters.update(tone=tone_of, unbroken=unbroken, listed=listed)
     made.filters.update(cut=cut, sha256=_sha256)

@@ -10,8 +10,10 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain, pairwise, takewhile
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from fabbench import __version__
 from fabbench.catalog.nccl_environment import REASONS
@@ -33,75 +35,18 @@ from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
 from fabbench.model.messages import counted
 from fabbench.model.plan import Command, Execution, Plan, Step
+from fabbench.model.templates import environment
 from fabbench.model.units import format_size
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _ABOUT = """\
 # fabbench parse and compare read what this prints.@TOGGLE@
 # Functions are arguments:
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329
 """
-# mpirun gets one SIGTERM, and then ends its ranks: at a second one, it gives them up. Hence
-# --foreground.
 _END = "{ kill $(jobs -p); wait; } 2>/dev/null"
-_STEP = f"""
-trap @EXIT@ EXIT
-trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
-step() {{ # NAME FACTS COMMAND…: run a command between marker lines
-    echo "{MARKER_SIGN}begin $execution/$1 $2" || exit 74 # the disk is full
-    "${{@:3}}" </dev/null &
-    if wait "$!"; then code=0; else code=$? status=4; fi
-    echo "{MARKER_SIGN}end $execution/$1 $code"
-}}
-"""
-_NICS = f"""
-counters='cd /; grep -sH "" proc/uptime proc/net/{{dev,snmp}} \\
-    sys/class/net/*/{{operstate,speed,device/uevent}} sys/class/infiniband/*/device/uevent \\
-    sys/class/infiniband/*/ports/*/{{rate,state,link_layer,*counters/*}} proc/uptime'
-nics() {{ # WHEN: print what every host's NICs have counted, packed
-    for number in "${{!hosts[@]}}"; do
-        local host=${{hosts[number]}}
-        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null |
-            gzip | base64 -w 0)
-        echo "{MARKER_SIGN}nics $execution when=$1 number=$number host=$host $facts packed=$packed"
-    done
-}}
-"""
-_PAIR = f"""
-side() {{ # ROLE NUMBER SECONDS WORD…: run one side of a pair
-    on "$2" timeout --foreground -k 10 "$3" "${{@:4}}" 2>&1 |
-        sed -u "s/^/{tag_line("$1", text="")[:-1]} /"
-}}
-
-pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
-    set -m -o pipefail
-    trap 'exit 143' TERM
-    # Whole process groups:
-    trap '{{ for job in $(jobs -p); do kill -- "-$job"; done; wait; }} 2>/dev/null' EXIT
-    side server 0 "$2" "${{server[@]}}" &
-    started=$!
-    for _ in {{1..100}}; do
-        @LOOK@ && break
-        kill -0 "$started" 2>/dev/null || break
-        sleep 0.2
-    done
-    side client "$1" "$2" "${{client[@]}}" &
-    wait "$!" || exit
-    wait "$started"
-)
-"""
-_LOOK = 'grep -qs ":$(printf %04X "$port") .*:0000 0A " /proc/net/tcp /proc/net/tcp6'
-_HERE = """\
-    [ "$host" != "${hosts[0]}" ] || exec "${words[@]}"
-"""
-_ON_HOST = f"""
-on() {{ # NUMBER WORD…: become a program on a host
-    local host=${{hosts[$1]}} words=("${{@:2}}")
-{_HERE}    exec @SSH@ "$host" "${{words[*]@Q}}"
-}}
-"""
-_ON_NODE = """
-on() { exec @SRUN@ -w "${hosts[$1]}" -- "${@:2}"; } # NUMBER WORD…
-"""
 _INDENT = "        "
 _AFTER_TOGETHER = f"""\
 {_INDENT}wait
@@ -110,24 +55,11 @@ _AFTER_TOGETHER = f"""\
 {_INDENT}rm -r "$folder"
 """
 _LOOP = 3  # From this many steps of the same kind on, they are written as a loop
-_ON_ALONE = """
-on() { exec "${@:2}"; } # NUMBER WORD…: become a program
-"""
-_AGENT = """\
-export OMPI_MCA_plm_rsh_agent="$agent" OMPI_MCA_plm_rsh_no_tree_spawn=1 # Open MPI 4
-export PRTE_MCA_plm_ssh_agent="$agent" PRTE_MCA_plm_ssh_no_tree_spawn=1 # and 5
-"""
 _REQUIRE = (
     'for folder in "${@:1:$0}"; do '
     '[ -d "$folder" ] || { echo "fabbench: $folder is not on $(uname -n)"; exit 127; }; '
     'done; exec "${@:$(($0 + 1))}"'
 )
-_PROGRAM = """\
-{name}=$(cat <<'PYTHON'
-{text}
-PYTHON
-)
-"""
 _ELSEWHERE = "fabbench run --on ssh needs no script, and can do it."
 
 
@@ -146,7 +78,22 @@ def script(plan: Plan, target: ScriptTarget) -> str:
 
 def script_body(plan: Plan, target: ScriptTarget) -> str:
     """Return the script without its first lines, for inclusion in another document."""
-    return "".join(_Script(plan, target).texts())
+    return _Script(plan, target).text()
+
+
+@cache
+def _template() -> "Template":
+    made = environment(
+        "fabbench.execution.script",
+        variable_start_string="@{",
+        variable_end_string="}@",
+        block_start_string="@%",
+        block_end_string="%@",
+        comment_start_string="@#",
+        comment_end_string="#@",
+    )
+    made.filters["quote"] = quote
+    return made.get_template("body.txt")
 
 
 def headline(plan: Plan) -> str:
@@ -213,104 +160,43 @@ class _Script:
                 hint=_ELSEWHERE,
             )
 
-    def texts(self) -> Iterator[str]:
-        """Yield the sections of the script in their order.
+    def text(self) -> str:
+        """Return the script without its first lines.
 
-        The body, though last, is written first: it collects the launch commands, inherited
-        variables and programs that the sections before it declare.
+        Its body is written first: it collects the launch commands, inherited variables and
+        programs that the text above it declares.
         """
-        environment, body = self._bodies()
-        yield "set -um; exec 2>&1 # errors belong to the log\n"
-        yield self._usual_target.opening
-        launches = ""
-        for words, name in self._launch_arrays.items():
-            launches += array(name, words, indent="")
+        shared, body = self._bodies()
+        arrays = self._launch_arrays.items()
+        launches = "".join(array(name, words, indent="") for words, name in arrays)
         names_hosts = "hosts[" in body or "hosts[" in launches
         # Only a script that names its hosts, or goes to them, takes and counts them.
-        if not self._alone and (
-            names_hosts or self._has_pairs or self._scales or self._counts_nics
-        ):
-            fewest = 2 if self._scales else self._plan.hosts
-            yield self._usual_target.hosts.replace("@HOSTS@", str(fewest))
-            yield self._number_of_nodes()
-        yield from (f'export {name}="${{{name}:?is not set}}"\n' for name in self.inherited)
-        yield from self._exports_for_mpirun()
-        yield launches
-        yield environment
-        for text, name in self._programs.items():
-            yield _PROGRAM.format(name=name, text=text)
-        at_exit = "; ".join(filter(None, (_END, self._usual_target.at_exit)))
-        yield _STEP.replace("@EXIT@", quote(at_exit))
-        if self._has_pairs or self._counts_nics:
-            yield self._function_on()
-        yield _NICS if self._counts_nics else ""
-        if self._has_pairs:
-            look = _LOOK if self._usual_target.here else f"(on 0 {_LOOK})"
-            yield _PAIR.replace("@LOOK@", look)
-        yield self._loop(body)
-
-    def _number_of_nodes(self) -> str:
-        """Return the lines that take as many ranks as the hosts give, or refuse other hosts."""
-        if self._scales:
-            per_host = self._ranks_per_host
-            # `where` is what mpirun's -H gets: HOST:RANKS,HOST:RANKS,…
-            where = f"where=$(printf ',%s:{per_host}' \"${{hosts[@]}}\") where=${{where:1}}"
-            needed = "" if self._usual_target.ranks_by_srun else f" {where}"
-            return f"ranks=$(({per_host} * ${{#hosts[@]}})){needed} # {per_host} per node\n"
-        count = self._plan.hosts
-        nodes = counted(count, "node")
-        return (
-            f'[ "${{#hosts[@]}}" = {count} ] || {{ echo "This measures {nodes}, and there are '
-            '${#hosts[@]}. Render it again with --nodes." && exit 3; }\n'
-        )
-
-    def _exports_for_mpirun(self) -> Iterator[str]:
-        """Yield exports for mpirun: what it passes on by name, and how it starts its daemons."""
-        if not self._launch_arrays or self._usual_target.ranks_by_srun:
-            return
-        yield 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"\n'
-        agent = self._usual_target.agent
-        if agent and self._mpi_kind is MpiKind.HYDRA:
-            options = quote(" ".join(agent[1:]))
-            yield f"export HYDRA_LAUNCHER_EXTRA_ARGS={options}\n"
-        elif agent:
-            whole = quote(" ".join(agent))
-            yield f"agent={whole}\n{_AGENT}"
-
-    def _function_on(self) -> str:
-        """Return the bash function `on`, which starts a program on one node."""
-        if self._alone:
-            return _ON_ALONE
-        if self._usual_target.programs_by_srun:
-            container = (
-                ' "${container[@]}"' if self._has_pairs and self._usual_target.contained else ""
-            )
-            srun_there = " ".join(("srun", *SRUN)) + container
-            return _ON_NODE.replace("@SRUN@", srun_there)
-        words = ("ssh", "-n", *self._usual_target.ssh)
-        ssh = " ".join(map(quote, words))
-        text = _ON_HOST if self._usual_target.here else _ON_HOST.replace(_HERE, "")
-        return text.replace("@SSH@", ssh)
-
-    def _loop(self, body: str) -> str:
-        """Return the loop over executions, each of which `body` runs, and the exit status."""
+        goes_to_hosts = names_hosts or self._has_pairs or self._scales or self._counts_nics
         labels = [configuration.label for configuration in self._plan.configurations]
-        chosen = len(labels) > 1 and self._usual_target.chosen_by_variable  # FABRIC
-        names = " ".join(quote(execution.id) for execution in self._plan.executions)
-        port = " port=$((20000 + RANDOM % 9000))" if self._has_pairs else ""
-        text = "\n"
-        if chosen:
-            known = " | ".join(map(quote, labels))
-            listed = ", ".join(labels)
-            text += f"case ${{FABRIC:-all}} in all | {known}) ;; "
-            text += f'*) echo "FABRIC is $FABRIC, but this has {listed}." && exit 2 ;; esac\n'
-        text += f"status=0{port}\nfor execution in {names}; do\n"
-        if chosen or "$label" in body:
-            # An execution is named NUMBER-LABEL-rREPEAT.
-            text += "    label=${execution#*-} label=${label%-r*}\n"
-        if chosen:
-            text += '    case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac\n'
-        return f'{text}{body}done\nexit "$status"\n'
+        return _template().render(
+            plan=self._plan,
+            target=self._usual_target,
+            takes_hosts=goes_to_hosts and not self._alone,
+            fewest="2" if self._scales else str(self._plan.hosts),
+            nodes=counted(self._plan.hosts, "node"),
+            scales=self._scales,
+            per_host=self._ranks_per_host,
+            inherited=self.inherited,
+            is_hydra=self._mpi_kind is MpiKind.HYDRA,
+            launches=launches,
+            environment=shared,
+            programs=self._programs,
+            end=_END,
+            sign=MARKER_SIGN,
+            is_alone=self._alone,
+            has_pairs=self._has_pairs,
+            counts_nics=self._counts_nics,
+            srun=SRUN,
+            tag=tag_line("$1", text="").rstrip(),
+            labels=labels,
+            is_chosen=len(labels) > 1 and self._usual_target.chosen_by_variable,  # by the variable FABRIC
+            body=body,
+        )
 
     def _bodies(self) -> tuple[str, str]:
         """Return the environment that all configurations share, and the body of the loop.

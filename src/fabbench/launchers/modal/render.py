@@ -1,9 +1,6 @@
 """Modal: apps that run a plan in its containers. These are rendered, not launched."""
 
 from dataclasses import replace
-from importlib.resources import files
-
-from jinja2 import StrictUndefined, Template
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.images import DEFAULT
@@ -17,6 +14,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.templates import environment
 
 # Modal's names of models; its ``H100`` may become an H200.
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
@@ -62,13 +60,7 @@ class ModalRendering(Rendering):
         opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
         at_exit = "complete" if opening else ""
         text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
-        app = Template(
-            (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8"),
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-            undefined=StrictUndefined,
-        )
+        app = environment("fabbench.launchers.modal").get_template("app.txt")
         fabrics = {configuration.fabric for configuration in source.plan.configurations}
         rendered: str = app.render(
             command=source.command,
