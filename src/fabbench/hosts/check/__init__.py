@@ -13,6 +13,7 @@ from fabbench.hosts.check.model import (
     Progress,
     Status,
     outcome,
+    outcome_in,
 )
 from fabbench.hosts.check.one_host import CHECKS
 from fabbench.hosts.probe_result import Probe
@@ -28,6 +29,7 @@ __all__ = [
     "Status",
     "check_hosts",
     "fault_of_check",
+    "outcome_in",
     "worst",
 ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -41,7 +41,7 @@ class Check:
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a check comes to: a record of outcomes.toml."""
+    """What a check comes to: a record of outcomes.toml, or of a launcher's node_checks.toml."""
 
     code: str
     """``CHECK.OUTCOME``."""
@@ -58,9 +58,9 @@ class HostDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def outcomes() -> Mapping[str, CheckOutcome]:
-    """Return the records of outcomes.toml by their codes."""
-    loaded = records.load("fabbench.hosts.check", "outcomes.toml", CheckOutcome)
+def outcomes(package: str, file: str) -> Mapping[str, CheckOutcome]:
+    """Return the outcomes in a file of a package by their codes."""
+    loaded = records.load(package, file, CheckOutcome)
     return {each.code: each for each in loaded}
 
 
@@ -71,17 +71,23 @@ def advice_on_differences() -> Mapping[str, str]:
     return {each.what: each.advice for each in loaded}
 
 
-def outcome(name: str, status: Status | None = None, **values: object) -> Check:
-    """Return an outcome of outcomes.toml, ``CHECK.OUTCOME``, with values in its sentences.
+def outcome_in(
+    package: str, file: str, name: str, status: Status | None = None, **values: object
+) -> Check:
+    """Return an outcome in a file, ``CHECK.OUTCOME``, with values in its sentences.
 
     A status replaces the usual one.
     """
-    known = outcomes()[name]
+    known = outcomes(package, file)[name]
     return Check(
         status=status or known.status,
         seen=known.seen.format(**values),
         advice=known.advice.format(**values),
     )
+
+
+outcome = partial(outcome_in, "fabbench.hosts.check", "outcomes.toml")
+"""Returns an outcome of the checks of a host."""
 
 
 class Connection(NamedTuple):

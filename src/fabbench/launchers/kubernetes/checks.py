@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
 
 from fabbench.catalog.instances import efa_reaches, records, rows_of
 from fabbench.catalog.kubernetes_resources import EFA, PROFILES
-from fabbench.hosts.check import Check, Status
+from fabbench.hosts.check import Check, Status, outcome_in
 from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.report.table import Overview, Table
@@ -15,11 +15,7 @@ from fabbench.report.table import Overview, Table
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _PLUGIN = PROFILES[0].plugin
 _DEFAULT_TOLERATIONS = default_tolerations()
-_PASS = Status.PASS
-_WARN = Status.WARN
-_FAIL = Status.FAIL
-_SKIP = Status.SKIP
-_Result: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
+_outcome = partial(outcome_in, "fabbench.launchers.kubernetes", "node_checks.toml")
 
 
 def check_nodes(
@@ -32,7 +28,7 @@ def check_nodes(
     usual_zone = max(zones, key=zones.__getitem__, default="")
     checks: list[Check] = []
     for node in nodes:
-        results: dict[str, _Result] = {
+        results = {
             "ready": _ready(node),
             "health labels": _health(node),
             "taints": _taints(node, tolerations),
@@ -45,126 +41,87 @@ def check_nodes(
         if len(zones) > 1:
             results["zone"] = _zone(node, usual_zone)
         for name, result in results.items():
-            checks.append(_check(node, name, *result))
+            checks.append(replace(result, host=node.name, name=name))
     return tuple(checks)
 
 
-def _check(node: Node, name: str, status: Status, seen: str, advice: str) -> Check:
-    return Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
-
-
-def _ready(node: Node) -> _Result:
+def _ready(node: Node) -> Check:
     if not node.ready:
-        why = node.why_not.rstrip(".")
-        advice = "Check the node's events (kubectl describe node), or leave it out."
-        return _FAIL, f"Not ready: {why}.", advice
-    if node.unschedulable:
-        advice = "It accepts no new pods: run kubectl uncordon when its maintenance is over."
-        return _FAIL, "Ready, and cordoned.", advice
-    return _PASS, f"Ready: kubelet {node.kubelet}, {node.runtime}.", ""
+        return _outcome("ready.not", why=node.why_not.rstrip("."))
+    return _outcome("ready.cordoned" if node.unschedulable else "ready.yes", node=node)
 
 
-def _health(node: Node) -> _Result:
+def _health(node: Node) -> Check:
     # Only a node that HyperPod will replace fails; one whose deep check is not over is a warning.
     labels = {"node-health-status": node.health, "deep-health-check-status": node.deep_health}
     stated = [f"{key} {value}" for key, value in labels.items() if value]
+    found = "good"
     if not stated:
-        return _SKIP, "No health labels.", "Nothing to do: only HyperPod sets health labels."
-    seen = ", ".join(stated) + "."
-    if node.health not in {"", "Schedulable"}:
-        advice = (
-            "HyperPod marked it unhealthy and will reboot or replace it: leave it out until then."
-        )
-        return _FAIL, seen, advice
-    if node.deep_health not in {"", "Passed"}:
-        advice = "Its deep health check has not passed: wait for it, or measure other nodes."
-        return _WARN, seen, advice
-    return _PASS, seen, ""
+        found = "none"
+    elif node.health not in {"", "Schedulable"}:
+        found = "unhealthy"
+    elif node.deep_health not in {"", "Passed"}:
+        found = "unchecked"
+    return _outcome(f"health.{found}", labels=", ".join(stated))
 
 
-def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Result:
+def _taints(node: Node, tolerations: Sequence[Toleration]) -> Check:
     def repels(taint: Taint) -> bool:
         if taint.effect not in KEEPS_AWAY or taint.key.startswith("node.kubernetes.io/"):
             return False  # Another check covers the latter
         return not any(each.covers(*taint) for each in tolerations)
 
     repelling = list(filter(repels, node.taints))
+    taints = ", ".join(map(str, repelling or node.taints))
     if repelling:
-        shown = ", ".join(map(str, repelling))
-        advice = (
-            "If the nodes are meant for this, pass --toleration KEY; otherwise choose other nodes."
-        )
-        return _WARN, f"Taints keep pods away: {shown}.", advice
-    tolerated = ", ".join(map(str, node.taints))
-    return _PASS, f"Tolerated: {tolerated}." if tolerated else "None.", ""
+        return _outcome("taints.repel", taints=taints)
+    return _outcome("taints.tolerated" if taints else "taints.none", taints=taints)
 
 
-def _fabric(node: Node) -> _Result:
+def _fabric(node: Node) -> Check:
     """Check that a node advertises its fabric's devices, and as many as its instance type has."""
     entry = node.entry  # of the catalog; None: not a known instance type
-    count = node.fabric.allocatable
     expected = ""
     if entry is not None:
         counts = " or ".join(map(str, entry.efa_counts))
         expected = f"; a {entry.instance_type} has {counts} EFA"
-    if not node.resource and entry is None:
-        advice = "Nothing to do unless you expect a fabric; then check that its device plugin runs."
-        return _SKIP, "The node advertises no fabric.", advice
     if not node.resource:
-        advice = (
-            f"Install {_PLUGIN}. If it is installed, check that its DaemonSet covers this instance "
-            "type: older manifests list the types. EFA must also be enabled in the node group."
-        )
-        return _WARN, f"The node advertises no fabric{expected}.", advice
-    seen = f"{count} {node.resource}{expected}."
+        found = "missing" if entry else "unexpected"
+        return _outcome(f"fabric.{found}", expected=expected, plugin=_PLUGIN)
+    count = node.fabric.allocatable
+    plugin = node.profile.plugin if node.profile else "its device plugin"
+    found = "all"
     if not count:
-        plugin = node.profile.plugin if node.profile else "its device plugin"
-        advice = (
-            f"No healthy device was found there: check the log of {plugin}, and that the "
-            "nodes have devices."
-        )
-        return _FAIL, seen, advice
+        found = "unhealthy"
     # Only of EFA does the catalog say how many there should be.
-    if entry is None or fabric_name(node) != "EFA" or count in entry.efa_counts:
-        return _PASS, seen, ""
-    if count > max(entry.efa_counts):
-        return _WARN, seen, "Check the node's instance type label; the catalog may be out of date."
-    return _WARN, seen, "Give the node group all EFA interfaces; otherwise you measure fewer."
+    elif entry and fabric_name(node) == "EFA" and count not in entry.efa_counts:
+        found = "more" if count > max(entry.efa_counts) else "fewer"
+    return _outcome(f"fabric.{found}", node=node, expected=expected, plugin=plugin)
 
 
-def _gpus(node: Node) -> _Result:
+def _gpus(node: Node) -> Check:
     # Whether the node advertises as many GPUs as its instance type, if that is known, has.
     entry = node.entry
     count = node.gpus.allocatable
     expected = entry.gpus if entry else 0
     if not count and not expected:
-        return _SKIP, "None.", "Nothing to do: not a GPU node."
+        return _outcome("gpus.none")
     usual = f"; a {entry.instance_type} has {expected}" if entry else ""
-    seen = f"{count} nvidia.com/gpu{usual}."
     if count >= expected:
-        return _PASS, seen, ""
-    advice = (
-        "Check the log of NVIDIA's device plugin and nvidia-smi on the node. GPUs split by "
-        "MIG cannot be measured."
-    )
-    return _WARN if count else _FAIL, seen, advice
+        return _outcome("gpus.all", node=node, usual=usual)
+    status = None if count else Status.FAIL  # None: that of the outcome
+    return _outcome("gpus.fewer", status, node=node, usual=usual)
 
 
-def _huge_pages(node: Node) -> _Result:
+def _huge_pages(node: Node) -> Check:
     if node.profile is None or not node.profile.huge_pages or not node.fabric.allocatable:
-        return _SKIP, "Not used here.", "Nothing to do."
+        return _outcome("huge-pages.unused")
     pages = node.huge_pages.allocatable // (2 << 20)  # bytes
-    seen = f"{pages} pages of 2 MiB."
-    if node.huge_pages.allocatable:
-        return _PASS, seen, ""
-    advice = (
-        "Pods run without huge pages: memory registration is slower. On Bottlerocket set "
-        "vm.nr_hugepages."
-    )
-    return _WARN, seen, advice
+    found = "there" if node.huge_pages.allocatable else "none"
+    return _outcome(f"huge-pages.{found}", pages=pages)
 
 
-def _free(node: Node) -> _Result:
+def _free(node: Node) -> Check:
     """Check that all GPUs and devices of a node's fabric are free.
 
     Skipped where there are none, or where the user may not list the pods that use them.
@@ -172,49 +129,36 @@ def _free(node: Node) -> _Result:
     amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
     amounts = {what: amount for what, amount in amounts.items() if amount.allocatable}
     if not amounts:
-        return _SKIP, "No devices.", "Nothing to do."
-    seen = "; ".join(
-        f"{amount.free} of {amount.allocatable} {what} free" for what, amount in amounts.items()
-    )
-    if not all(amount.all_free for amount in amounts.values()):
-        advice = "Only fully free nodes are measured: wait for the pods there, or delete them."
-        return _WARN, f"{seen}.", advice
-    if all(amount.known for amount in amounts.values()):
-        return _PASS, f"{seen}.", ""
-    totals = [f"{amount.allocatable} {what}" for what, amount in amounts.items()]
-    capacity = "; ".join(totals)
-    advice = (
-        "Runs choose nodes by their capacity, and wait if others use them (rbac-optional.yaml)."
-    )
-    return _SKIP, f"{capacity}; usage by others is unknown.", advice
+        return _outcome("free.no-devices")
+    free = [f"{each.free} of {each.allocatable} {what} free" for what, each in amounts.items()]
+    capacity = [f"{each.allocatable} {what}" for what, each in amounts.items()]
+    found = "used"
+    if all(amount.all_free for amount in amounts.values()):
+        is_known = all(amount.known for amount in amounts.values())
+        found = "all" if is_known else "unknown"
+    return _outcome(f"free.{found}", free="; ".join(free), capacity="; ".join(capacity))
 
 
-def _type(node: Node, common: str) -> _Result:
+def _type(node: Node, common: str) -> Check:
     """Check that a node has the type that is most `common` among the nodes."""
     if not node.label_type:
-        advice = "Choose nodes with --host: their instance types are unknown."
-        return _SKIP, "The node has no instance type label.", advice
-    seen = (
-        f"{node.label_type} (HyperPod's name of {node.instance_type})"
-        if node.hyperpod
-        else node.label_type
-    )
-    if node.instance_type == common:
-        return _PASS, f"{seen}.", ""
-    advice = "Measure nodes of the same type: choose with --instance-type."
-    if node.fabric.allocatable and not efa_reaches(common, node.instance_type):
-        advice += " EFA on p4d, p4de and dl1 connects only to the same type."
-    return _WARN, f"{seen}, while most others are {common}.", advice
+        return _outcome("type.unknown")
+    name = node.label_type
+    if node.hyperpod:
+        name = f"{name} (HyperPod's name of {node.instance_type})"
+    found = "usual"
+    if node.instance_type != common:
+        reaches = not node.fabric.allocatable or efa_reaches(common, node.instance_type)
+        found = "other" if reaches else "unreachable"
+    return _outcome(f"type.{found}", type=name, common=common)
 
 
-def _zone(node: Node, common: str) -> _Result:
+def _zone(node: Node, common: str) -> Check:
     """Check that a node is in the zone that is most `common` among the nodes."""
+    found = "other" if node.zone else "unknown"
     if node.zone == common:
-        return _PASS, f"{node.zone}.", ""
-    if not node.zone:
-        return _SKIP, "Unknown.", "Check its labels."
-    advice = "Runs use nodes of one zone: EFA does not cross zones, and TCP is slower across them."
-    return _WARN, f"{node.zone}, while most others are in {common}.", advice
+        found = "usual"
+    return _outcome(f"zone.{found}", node=node, common=common)
 
 
 def nodes_table(nodes: Sequence[Node]) -> Overview:

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import TypeAlias
 
 from fabbench.catalog.instances import Instance, instance
-from fabbench.hosts.check import Check, Status
+from fabbench.hosts.check import Check, Status, outcome_in
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.known_messages import KnownMessage
 from fabbench.model import records as tables
@@ -309,7 +309,7 @@ def type_of(fit: Sequence[SlurmNode]) -> str:
     return types.pop() if len(types) == 1 else ""
 
 
-_Result: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
+_outcome = partial(outcome_in, "fabbench.launchers.slurm", "node_checks.toml")
 
 
 def check_nodes(
@@ -322,63 +322,45 @@ def check_nodes(
     checks: list[Check] = []
     for node in all_nodes:
         entry = instance(named_type) if named_type else node.entry
-        check_of_node = partial(_check_of_node, node)
-        checks += [
-            check_of_node("state", _state_of(node)),
-            check_of_node("instance type", _type_of(node, entry)),
-            check_of_node("GPUs", _gpus_of(node, entry)),
-        ]
+        results = {
+            "state": _state_of(node),
+            "instance type": _type_of(node, entry),
+            "GPUs": _gpus_of(node, entry),
+        }
+        for name, result in results.items():
+            checks.append(replace(result, host=node.name, name=name))
     return (*checks, _check_partition(all_nodes, partition, required))
 
 
-def _check_of_node(node: SlurmNode, name: str, result: _Result) -> Check:
-    status, seen, advice = result
-    return Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
+def _state_of(node: SlurmNode) -> Check:
+    found = "silent" if SILENT in node.states else "fit"
+    return _outcome(f"state.{found}" if node.fit else "state.unfit", node=node)
 
 
-def _state_of(node: SlurmNode) -> _Result:
-    seen = f"{node}."
-    if not node.fit:
-        advice = "It runs no jobs. scontrol update nodename=… state=resume returns it to service."
-        return Status.FAIL, seen, advice
-    if SILENT in node.states:
-        return Status.WARN, seen, "Check again soon: Slurm marks it down if this persists."
-    return Status.PASS, seen, ""
-
-
-def _type_of(node: SlurmNode, entry: Instance | None) -> _Result:
+def _type_of(node: SlurmNode, entry: Instance | None) -> Check:
     if entry is None:
-        features = ", ".join(node.features) or "none"
-        seen = f"No node feature is an instance type (features: {features})."
-        advice = "Pass --instance-type, which determines the number of EFA interfaces."
-        return Status.SKIP, seen, advice
-    seen = f"{entry.instance_type}: {entry.efa_interfaces} EFA interfaces, {entry.gpus} GPUs."
-    return Status.PASS, seen, ""
+        return _outcome("type.unknown", features=", ".join(node.features) or "none")
+    return _outcome("type.known", entry=entry)
 
 
-def _gpus_of(node: SlurmNode, entry: Instance | None) -> _Result:
-    seen = f"Slurm counts {counted(node.gpus, 'GPU')} (GRES)."
+def _gpus_of(node: SlurmNode, entry: Instance | None) -> Check:
+    found = "others" if node.gpus else "uncounted"
     if entry is None or entry.gpus == node.gpus:
-        return Status.PASS, seen, ""
-    advice = "Check gres.conf, and that all GPUs of the node work."
-    if not node.gpus:
-        advice = "Pass --set no-gres=true on clusters without GRES."
-    usual = f"{entry.instance_type} has {entry.gpus}."
-    return Status.WARN, f"{seen} {usual}", advice
+        found = "counted"
+    return _outcome(f"gpus.{found}", gpus=counted(node.gpus, "GPU"), entry=entry)
 
 
 def _check_partition(
     all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None
 ) -> Check:
     """Check whether a run would get its nodes."""
-    check = partial(Check, host=partition.name, name="partition")
     try:
         fit = select_nodes(all_nodes, partition, required or 1)
     except MachineError as error:
-        advice = error.hint or ""
-        return check(status=Status.FAIL, seen=str(error), advice=advice)
-    seen = f"{len(fit)} of {len(all_nodes)} nodes can run jobs."
-    return check(status=Status.PASS, seen=seen)
+        result = Check(status=Status.FAIL, seen=str(error), advice=error.hint or "")
+    else:
+        result = _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
+    return replace(result, host=partition.name, name="partition")
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
