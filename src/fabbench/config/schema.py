@@ -1,20 +1,22 @@
 """The JSON schema of `fabbench.yaml`, from the declared options."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fabbench.config.sections import (
     ABOUT,
     LAUNCHER,
     OPTIONS,
-    TARGET_NAME,
     Config,
     Defaults,
-    options_of,
 )
-from fabbench.model.options import Flag, LauncherOptions, Option, declared
+from fabbench.model.hosts import Target
+from fabbench.model.options import Choice, Environment, LauncherOptions, Option, Truth, declared
 from fabbench.model.plan import Variant
-from fabbench.plan.request import NAME, TAKEN
+
+_ONE: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
+_SEVERAL: Mapping[str, Any] = {"anyOf": [_ONE, {"type": "array", "items": _ONE}]}
+_RUN_OPTIONS = "run-options"
 
 
 def schema(
@@ -23,26 +25,35 @@ def schema(
 ) -> dict[str, Any]:
     """Return the JSON schema of `fabbench.yaml` (draft 7, which editors support best).
 
-    It checks less than the loader: neither that a default exists nor how ranges of hosts are
-    written.
+    It has the keys and what they mean, and knows little of values: the loader checks these.
     """
-    defaults = _option_schemas(declared(Defaults).values())
-    defaults["run"] = _with_description("run", _run_schema(benchmarks))
-    variants = {
-        "type": ["object", "null"],
-        "propertyNames": {"pattern": NAME.pattern, "not": {"enum": sorted(TAKEN)}},
-        "additionalProperties": _section_schema(_option_schemas(declared(Variant).values())),
-    }
+    described: dict[str, Any] = {}
+    runs: dict[str, Any] = {}
+    for benchmark, options in benchmarks.items():
+        # Each option is described once for all benchmarks.
+        described |= {
+            word: {"description": each.help, **_SEVERAL} for word, each in options.items()
+        }
+        runs[benchmark] = {
+            "type": ["object", "null"],
+            "propertyNames": {"enum": list(options)},
+            "allOf": [{"$ref": f"#/definitions/{_RUN_OPTIONS}"}],
+        }
+    variant = _section_schema(_option_schemas(Variant))
+    targets = [_target_schema(name, kind) for name, kind in launchers.items()]
+    defaults = _option_schemas(Defaults)
+    defaults["run"] = _with_description("run", {"properties": runs})
     sections = {
-        **_option_schemas(declared(Config).values()),
+        **_option_schemas(Config),
         "defaults": _with_description("defaults", _section_schema(defaults)),
-        "variants": _with_description("variants", variants),
-        "targets": _with_description("targets", _targets_schema(launchers)),
+        "variants": _with_description("variants", {"additionalProperties": variant}),
+        "targets": _with_description("targets", {"additionalProperties": {"anyOf": targets}}),
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "fabbench.yaml",
         "description": "Targets and defaults of fabbench.",
+        "definitions": {_RUN_OPTIONS: {"properties": described}},
         **_section_schema(sections),
     }
 
@@ -60,45 +71,29 @@ def _with_description(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": ABOUT[key][1], **value}  # After what is expected, its meaning
 
 
-def _option_schemas(options: Iterable[Option]) -> dict[str, Any]:
-    return {each.key: each.schema() for each in options if each.only != "render"}
-
-
-def _run_schema(benchmarks: Mapping[str, Mapping[str, Option]]) -> dict[str, Any]:
-    """Return an object of each benchmark's options."""
-    schemas: dict[str, Any] = {}
-    for benchmark, options in benchmarks.items():
-        properties = {name: _value_schema(each) for name, each in options.items()}
-        schemas[benchmark] = _section_schema(properties)
-    return {"type": "object", "properties": schemas, "additionalProperties": {"type": "object"}}
-
-
-_SCALAR: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
-_SCALAR_OR_LIST = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
+def _option_schemas(kind: type, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the schemas of the options that a dataclass declares, by their keys."""
+    options = [each for name, each in declared(kind).items() if name not in without]
+    return {each.key: _value_schema(each) for each in options if each.only != "render"}
 
 
 def _value_schema(option: Option) -> dict[str, Any]:
-    """Return what `defaults.run` may have for an option of a benchmark."""
-    value = _SCALAR_OR_LIST if option.many else _SCALAR
-    if isinstance(option.type, Flag):
+    """Return what an option may have, and what it means."""
+    value = _SEVERAL if option.many else _ONE
+    if isinstance(option.type, Environment):
+        value = {"type": ["object", "array"]}
+    elif isinstance(option.type, Truth):
         value = {"type": "boolean"}
+    elif isinstance(option.type, Choice):
+        value = {"enum": list(option.type.names)}
     return {"description": option.help, **value}
-
-
-def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str, Any]:
-    """Return an object of targets, each with the keys of one of the launchers."""
-    targets = [_target_schema(name, kind) for name, kind in launchers.items()]
-    return {
-        "type": ["object", "null"],
-        "propertyNames": {"pattern": TARGET_NAME.pattern, "not": {"enum": list(launchers)}},
-        "additionalProperties": {"anyOf": targets},
-    }
 
 
 def _target_schema(launcher: str, kind: type[LauncherOptions]) -> dict[str, Any]:
     properties = {
         LAUNCHER: _with_description(LAUNCHER, {"const": launcher}),
-        **_option_schemas(options_of(kind).values()),
+        **_option_schemas(Target, kind.without),
+        **_option_schemas(kind),
         OPTIONS: _with_description(OPTIONS, {"type": "object"}),
     }
     required = [LAUNCHER, *kind.requires]

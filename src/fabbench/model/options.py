@@ -27,11 +27,6 @@ _NUMBER = lazy(r"(\d{1,18}(?:\.\d{0,18})?)s?", re.ASCII)
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def text_schema(pattern: str = r"\S") -> dict[str, Any]:
-    """Return JSON Schema of a text, which YAML may take for a number."""
-    return {"type": ["string", "number"], "pattern": pattern}
-
-
 @dataclass(frozen=True, eq=False)
 class Type:
     """The type of an option's value."""
@@ -40,7 +35,6 @@ class Type:
     metavar: str  # The placeholder of the value in `--help`
     # The value of a text; None for an invalid one, or ValueError with the reason
     read: Callable[[str], Any]
-    schema: Mapping[str, Any] = field(default_factory=text_schema)
     names: Sequence[str] = ()  # Values to complete and to suggest
     # Whether one value already stands for several, so that a file may have it without a list
     lists: bool = False
@@ -60,7 +54,7 @@ class Type:
 
 
 class Text(Type):
-    """One line of text, not empty. `pattern` is valid in both Python and JSON Schema."""
+    """One line of text that has a pattern, not empty."""
 
     def __init__(
         self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S"
@@ -68,7 +62,7 @@ class Text(Type):
         def read(text: str) -> str | None:
             return text if re.search(pattern, text) else None
 
-        super().__init__(expected, metavar, read, text_schema(pattern))
+        super().__init__(expected, metavar, read)
 
 
 AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
@@ -93,14 +87,11 @@ class Whole(Type):
             return None if number < low or too_large else number
 
         expected = f"a whole number of {low} or more"
-        schema: dict[str, Any] = {"type": "integer", "minimum": low}
         if high:
             expected = f"a whole number from {low} to {high}"
-            schema["maximum"] = high
         if auto:
             expected = f"auto, or {expected}"
-            schema = {"anyOf": [schema, {"const": "auto"}]}
-        super().__init__(expected, metavar, read, schema)
+        super().__init__(expected, metavar, read)
 
 
 class Seconds(Type):
@@ -114,9 +105,8 @@ class Seconds(Type):
             seconds = float(number[1])
             return seconds if seconds and seconds >= low else None
 
-        limit = {"minimum": low} if low else {"exclusiveMinimum": 0}
         expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
-        super().__init__(expected, "SECONDS", read, {"type": "number", **limit})
+        super().__init__(expected, "SECONDS", read)
 
 
 class Choice(Type):
@@ -128,13 +118,7 @@ class Choice(Type):
 
         expected = ", ".join(names)
         alternatives = "|".join(names)
-        super().__init__(
-            f"one of {expected}",
-            short or f"[{alternatives}]",
-            read,
-            {"enum": list(names)},
-            names,
-        )
+        super().__init__(f"one of {expected}", short or f"[{alternatives}]", read, names)
 
 
 class Truth(Type):
@@ -146,7 +130,6 @@ class Truth(Type):
             "true or false",
             "[true|false]",
             lambda text: values.get(text.lower()),
-            {"type": "boolean"},
         )
 
 
@@ -199,16 +182,10 @@ class Environment(Type):
                 raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
             return name, value if equals else None
 
-        schema = {
-            "type": "object",
-            "propertyNames": {"pattern": VARIABLE},
-            "additionalProperties": {"type": ["string", "number", "boolean"]},
-        }
         super().__init__(
             "a mapping of names to values",
             "NAME[=VALUE]" if passed else "NAME=VALUE",
             read,
-            schema,
             lists=True,
             any_lines=True,
         )
@@ -232,7 +209,6 @@ HOSTS = Type(
     'a list of hosts, or ranges such as "node[01-16]"',
     "HOST",
     expand_hostlist,
-    {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]},
     lists=True,
 )
 INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
@@ -306,13 +282,6 @@ class Option:
         Its name in ``defaults.run`` of `fabbench.yaml`.
         """
         return self.long.removeprefix(RARE).removeprefix("--")
-
-    def schema(self) -> dict[str, Any]:
-        """Return JSON Schema of its value, with what it means."""
-        schema_of_value = dict(self.type.schema)
-        if self.many and not self.type.lists:
-            schema_of_value = {"type": "array", "items": schema_of_value, "minItems": 1}
-        return {"description": self.help, **schema_of_value}
 
 
 def option(

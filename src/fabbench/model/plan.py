@@ -16,7 +16,6 @@ from fabbench.model.options import (
     Type,
     flat,
     option,
-    text_schema,
 )
 
 
@@ -144,7 +143,6 @@ class Variant:
             "an absolute path that all hosts have, such as /opt/nccl-2.30",
             "DIRECTORY",
             _folders,
-            text_schema("^/"),
         ),
         "Directories on the hosts, searched first for programs and libraries.",
         many=flat,
