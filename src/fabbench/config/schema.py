@@ -42,12 +42,12 @@ def schema(
     variant = _section_schema(_option_schemas(Variant))
     targets = [_target_schema(name, kind) for name, kind in launchers.items()]
     defaults = _option_schemas(Defaults)
-    defaults["run"] = _with_description("run", {"properties": runs})
+    defaults["run"] = _with_description("run", {**_mapping_to(True), "properties": runs})
     sections = {
         **_option_schemas(Config),
         "defaults": _with_description("defaults", _section_schema(defaults)),
-        "variants": _with_description("variants", {"additionalProperties": variant}),
-        "targets": _with_description("targets", {"additionalProperties": {"anyOf": targets}}),
+        "variants": _with_description("variants", _mapping_to(variant)),
+        "targets": _with_description("targets", _mapping_to({"anyOf": targets})),
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -65,6 +65,10 @@ def _section_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
         "properties": dict(properties),
         "additionalProperties": False,
     }
+
+
+def _mapping_to(value: object) -> dict[str, Any]:
+    return {"type": ["object", "null"], "additionalProperties": value}
 
 
 def _with_description(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
