@@ -23,7 +23,6 @@ from fabbench.execution.script.target import SRUN, ScriptTarget
 from fabbench.execution.script.words import (
     array,
     array_of,
-    case,
     command,
     quote,
     shared_environment,
@@ -92,7 +91,7 @@ def _template() -> "Template":
         comment_start_string="@#",
         comment_end_string="#@",
     )
-    made.filters["quote"] = quote
+    made.filters |= {"quote": quote, "dedent": textwrap.dedent, "shifted": textwrap.indent}
     return made.get_template("body.txt")
 
 
@@ -166,10 +165,10 @@ class _Script:
         Its body is written first: it collects the launch commands, inherited variables and
         programs that the text above it declares.
         """
-        shared, body = self._bodies()
+        shared, arms, body = self._bodies()
         arrays = self._launch_arrays.items()
         launches = "".join(array(name, words, indent="") for words, name in arrays)
-        names_hosts = "hosts[" in body or "hosts[" in launches
+        names_hosts = any("hosts[" in text for text in (*arms.values(), body, launches))
         # Only a script that names its hosts, or goes to them, takes and counts them.
         goes_to_hosts = names_hosts or self._has_pairs or self._scales or self._counts_nics
         labels = [configuration.label for configuration in self._plan.configurations]
@@ -194,12 +193,13 @@ class _Script:
             srun=SRUN,
             tag=tag_line("$1", text="").rstrip(),
             labels=labels,
-            is_chosen=len(labels) > 1 and self._usual_target.chosen_by_variable,  # by the variable FABRIC
+            is_chosen=len(labels) > 1 and self._usual_target.chosen_by_variable,
+            arms=arms,
             body=body,
         )
 
-    def _bodies(self) -> tuple[str, str]:
-        """Return the environment that all configurations share, and the body of the loop.
+    def _bodies(self) -> tuple[str, dict[str, str], str]:
+        """Return the environment that all configurations share, `arms`, and what follows them.
 
         The environment is an array. Configurations that differ in their environments alone share
         the commands: `arms`, the lines of each for the choice by its label, are only what differs.
@@ -220,7 +220,7 @@ class _Script:
             count = f"    {before}" if before else ""
             for label, body in bodies.items():
                 arms[label] += count + body
-            return "", self._choice_of_configuration(arms) + after
+            return "", arms, after
         clean, added = shared_environment(environments)
         if "env" in arrays:
             for label, words in added.items():
@@ -228,10 +228,10 @@ class _Script:
         shared = self._comments_on_variables(environments) + array("clean", clean, indent="")
         if len(set(bodies.values())) == 1:
             (body,) = set(bodies.values())  # Once for all, behind the choice
-            return shared, self._choice_of_configuration(arms) + before + body + after
+            return shared, arms, before + body + after
         for label, body in bodies.items():
             arms[label] += textwrap.indent(before + body, "    ")
-        return shared, self._choice_of_configuration(arms) + after
+        return shared, arms, after
 
     def _body_of_each(self, arrays: Sequence[str]) -> dict[str, str]:
         """Return the steps of each configuration. Raise RequestError if its repeats differ."""
@@ -256,13 +256,6 @@ class _Script:
             if name in named:
                 text += f"# {name}: {why}.\n"
         return text
-
-    def _choice_of_configuration(self, arms: dict[str, str]) -> str:
-        """Return the choice between configurations; of one alone, its text."""
-        if len(arms) > 1:
-            return case(arms)
-        (text,) = arms.values()
-        return textwrap.indent(textwrap.dedent(text), "    ")
 
     def _line_of_facts(self, execution: Execution) -> str:
         """Return the line with what the NICs of a configuration are judged against.

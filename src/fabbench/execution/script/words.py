@@ -18,7 +18,6 @@ _END = "\ud801"
 _VARIABLE = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 _WIDTH = 108
-_SHORT = 5  # Lines
 
 
 def variable(name: str) -> str:
@@ -101,19 +100,6 @@ def array(name: str, words: Sequence[str], indent: str) -> str:
 def array_of(name: str) -> str:
     """Return the placeholder for all words of an array."""
     return variable(f"{name}[@]")
-
-
-def case(arms: dict[str, str]) -> str:
-    """Return the choice between texts by $label; a short one begins behind its label."""
-    text = ""
-    for label, arm in arms.items():
-        pattern = quote(label)
-        if arm.count("\n") <= _SHORT:
-            one_line = arm.strip()
-            text += f"    {pattern}) {one_line} ;;\n"
-        else:
-            text += f"    {pattern})\n{arm}        ;;\n"
-    return f"    case $label in\n{text}    esac\n"
 
 
 def _options_with_values(texts: Sequence[str]) -> Iterator[str]:
