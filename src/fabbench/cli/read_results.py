@@ -142,7 +142,7 @@ def explain(
     inputs: tuple[str, ...],
     form: str,
     store: Path,
-    wanted: tuple[int, ...],
+    wanted: tuple[str, ...],
     labels: tuple[str, ...],
     **known: Any,
 ) -> Exit:
@@ -158,14 +158,15 @@ def explain(
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
     """
-    from fabbench.report.log_report import diagnosis, diagnosis_record, predictions
+    from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import sources_of
 
     proof = known_proof(known)
     judge = _gate_check_of_logs(known)
+    targets = [read_wanted(text) for text in wanted]
     logs, unread = _logs_of_jobs(sources_of(inputs, store, proof, labels), proof)
     verdicts = list(map(judge, logs)) if judge else []
-    predicted = list(predictions(logs, wanted))
+    predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":
         records = list(starmap(diagnosis_record, zip_longest(logs, verdicts)))
         terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
