@@ -45,7 +45,7 @@ def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
     """Merge texts that differ in numbers only.
 
-    The first of each, and `` 3 times`` to follow a verb, if not once.
+    Return the first of each, and `` 3 times`` to follow a verb; empty: once.
     """
     first_of: dict[str, str] = {}
     totals: Counter[str] = Counter()
@@ -139,7 +139,7 @@ def _may_have_command(text: str) -> bool:
 
 
 def unfinished(text: str) -> str:
-    """Return the shortest text that leaves open as many commands as `text`: ``#``, ``##``, ``:``.
+    """Return the shortest text that leaves the same command open as `text`: ``#``, ``##``, ``:``.
 
     What is written next may complete one. Empty: it begins a line; ``x``: nothing is open.
     """
@@ -230,7 +230,7 @@ def _parameter_without_secret(match: re.Match[str]) -> str:
     return f"{name}={REDACTED}" if is_secret(name) else match[0]
 
 
-def word(text: str) -> str:
+def word_without_secrets(text: str) -> str:
     """Return a word of a command, or an option's value, as it may be shown.
 
     A setting with a secret name loses its value; a URL is none, although it has a colon.
@@ -242,8 +242,8 @@ def word(text: str) -> str:
     name = text[:start]
     if "://" not in text[: start + 2] and is_secret(match["name"]):
         return name + REDACTED
-    if match["set"] == "=" and "://" not in text:  # --env=NAME=VALUE
-        return name + word(match["value"])
+    if match["set"] == "=" and "://" not in text:  # the value may be one, too: --env=NAME=VALUE
+        return name + word_without_secrets(match["value"])
     return without_secrets(text)
 
 
@@ -262,7 +262,7 @@ def redacted(value: Any) -> Any:
         return {key: _redacted_field(key, inner) for key, inner in value.items()}
     if type(value) in {list, tuple}:
         return type(value)(map(redacted, value))
-    return word(value) if type(value) is str else value
+    return word_without_secrets(value) if type(value) is str else value
 
 
 def _redacted_field(name: object, value: Any) -> Any:
@@ -283,7 +283,7 @@ def action(where: str, what: str | Sequence[str]) -> None:
     if not logger.handlers:
         return
     if isinstance(what, str):
-        text = word(what)
+        text = word_without_secrets(what)
     else:
         text = shlex.join(map(_first_line, what))
     logger.debug("%s: %s", where, quoted(text, limit=2000))
@@ -291,6 +291,6 @@ def action(where: str, what: str | Sequence[str]) -> None:
 
 def _first_line(text: str) -> str:
     """Return an argument of a command without secrets; of a script only the first line."""
-    shown_text = word(text)
+    shown_text = word_without_secrets(text)
     first, line_break, _ = shown_text.strip().partition("\n")
     return f"{first} …" if line_break else shown_text
