@@ -76,9 +76,9 @@ class LogParser:
         self._prefixes = prefixes or Prefixes()
         self._hosts = HostNames()
         self._number = line  # Of the last line
-        self._groups: dict[str, StreamGroup] = {}
-        self._counted: ExecutionMarkers | None = None  # None: the log has no NIC counters
-        self._joint: dict[str, Reader] = {}  # Readers that all groups share
+        self._groups: dict[str, StreamGroup] = {}  # By `Stream.group`
+        self._nic_counters: ExecutionMarkers | None = None  # None: the log has no NIC counters
+        self._joint_readers: dict[str, Reader] = {}  # By benchmark: those that all groups share
         self._row_stream: Stream | None = None  # That of the last line, if a row may follow
         self._read_row: Shortcut = _no_row
         # What an MPI application without a benchmark tells; None: the text has a log.
@@ -96,6 +96,7 @@ class LogParser:
         number = self._number
         self._row_stream = None
         origins = self._hosts.origins
+        # Of channel lines, from " via " on. They are those of the open execution.
         endings = self._group_of(NO_STREAM).evidence.endings
         cuts = _RepeatedCuts(self._prefixes)
         for raw in lines:
@@ -121,7 +122,10 @@ class LogParser:
         return out
 
     def _read_usual(self, text: str, stream: Stream, number: int) -> Sequence[Point] | None:
-        """Read one more row, or a debug line of a known process; None: it is neither."""
+        """Read one more row, or a debug line of a known process; None: it is neither.
+
+        Only a row has points; a debug line's evidence is kept.
+        """
         origin, info, message = text.partition(INFO)
         if not info or text[:1] == " ":  # rows begin with blanks, and debug lines do not
             may_be_row = stream == self._row_stream and text[:1] != "#"
@@ -130,7 +134,8 @@ class LogParser:
             return None
         if GAP in message or "<std" in text or "\n" in text:  # a row, tag or line may be inside
             return None
-        if message[:HEAD] in HANDLERS or CHAIN in message:  # others show nothing
+        # Of others, by their first characters, nothing is read.
+        if message[:HEAD] in HANDLERS or CHAIN in message:
             self._group_of(stream).evidence.feed(message, origin)
         return ()
 
@@ -140,7 +145,7 @@ class LogParser:
         return self._read_lines_in(*self._prefixes.cut(raw[:LONGEST_ENTRY]))
 
     def _read_unusual(self, text: str, stream: Stream) -> list[Result]:
-        """Read any other line, with all that may be in it."""
+        """Read any other line, with all that may be in it: mpirun's tags, or more lines."""
         if "<std" in text or "\n" in text or "\r" in text:
             self._row_stream = None
             return self._read_lines_in(text, stream)
@@ -156,16 +161,17 @@ class LogParser:
             for line in text.replace("\r", "\n").split("\n"):
                 out += self._read_lines_in(*self._prefixes.cut(line, stream))
             return out
-        while (inner := inner_tag(text)) >= 0:
-            if inner:
-                out += self._read_line(text[:inner], stream)
-            text, stream = self._prefixes.cut(text[inner:])
+        while (tag_at := inner_tag(text)) >= 0:  # -1: there is no more tag
+            if tag_at:
+                out += self._read_line(text[:tag_at], stream)
+            text, stream = self._prefixes.cut(text[tag_at:])
         return out + self._read_line(text, stream)
 
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
         group = self._group_of(stream)
-        if group.current is None or group.ended is not None:  # a status was read: it is over
+        is_over = group.messages_before_status is not None  # the exit status was read
+        if group.current is None or is_over:
             return _no_row
         return group.current.shortcut(stream.rank) or _no_row
 
@@ -176,21 +182,22 @@ class LogParser:
         """
         out: list[Result] = []
         groups = list(self._groups.values())
+        # A rank's hang is explained by what other ranks said, who may print in other groups.
         join([group.evidence.hangs for group in groups])
         for group in groups:
-            group.steps.end(group.steps.open, status=None)
-            group.ended = None  # no next record: all messages are of the last one
+            group.steps.end(group.steps.open_step, status=None)  # None: its end is not shown
+            group.messages_before_status = None  # no next record: all messages are of the last one
         _give_messages_to_tables(groups)
         self._end_without_benchmark(groups, ending)
         for group in groups:
-            out += self._logs(group.steps.release())
+            out += self._judge_records(group.steps.release_records())
             out += self._close_group(group, ending)
-            out += self._logs(group.steps.silent_step(), ending)
-        if ending is None:
-            out += self._logs(self._record_of_mpi())
+            out += self._judge_records(group.steps.record_of_silent_step(), ending)
+        if ending is None:  # what fabbench itself started is a benchmark
+            out += self._judge_records(self._record_of_mpi())
         self._groups.clear()
-        if self._counted is not None:
-            out += self._counted.close()
+        if self._nic_counters is not None:
+            out += self._nic_counters.close()
         return out
 
     def _end_without_benchmark(self, groups: Sequence[StreamGroup], ending: Ending | None) -> None:
@@ -253,20 +260,20 @@ class LogParser:
         Return what the line completes: mostly nothing.
         """
         message = fatal_message(line.text)
-        if message is not None and message.kind < Kind.NOT_STARTED:
+        if message is not None and message.kind < Kind.NOT_STARTED:  # it ends a run for sure
             group.add_message(message, line.text)
             return []
-        if group.ended is not None and line.text not in _EMPTY:
+        if group.messages_before_status is not None and line.text not in _EMPTY:
             return self._read_after_status(group, line)
         with_reason = line
-        if group.unknown:  # the line above may be the cause that this one lacks
-            with_reason = line._replace(text=with_cause(line.text, group.unknown))
+        if group.unread_line:  # the line above may be the cause that this one lacks
+            with_reason = line._replace(text=with_cause(line.text, group.unread_line))
         results = self._offer_to_readers(group, with_reason)
         if results is not None:
             if " failure " in line.text:  # nccl-tests' own report of what may be a known error
                 group.evidence.read_unclaimed(line.text)
             return results
-        if group.messages and group.messages[-1].takes(line.text):
+        if group.messages and group.messages[-1].takes(line.text):  # it goes on in this line
             group.evidence.errors.read(line.text)
             group.evidence.read_unclaimed(line.text)
         elif message is not None:
@@ -291,9 +298,9 @@ class LogParser:
         readings = current.feed(line) if current is not None else None
         if readings is None:
             return self._offer_to_others(group, line)
-        if not readings and "Rank" in line.text:  # nccl-tests' list of devices names hosts
+        if not readings and "Rank" in line.text:  # as in nccl-tests' list of devices
             self._learn_host(line.text)
-        out = self._judged(group, readings, another=True) if readings else []
+        out = self._complete_and_judge(group, readings, another=True) if readings else []
         group.note_read()
         return out
 
@@ -314,7 +321,7 @@ class LogParser:
             if readings is not None:
                 out = self._switch_to(group, name)
                 group.note_read()
-                return out + self._judged(group, readings)
+                return out + self._complete_and_judge(group, readings)
         return None
 
     def _learn_host(self, text: str) -> None:
@@ -328,12 +335,13 @@ class LogParser:
 
         Unless these have an exit status of their own: then they are another start, that failed.
         """
-        if group.messages and group.messages[-1].takes(line.text):
+        if group.messages and group.messages[-1].takes(line.text):  # the launcher's words go on
             return []
         if known_errors.exit_status(line.text) is None:
-            group.ended = None  # what came since the status is of the output above, too
+            # What came since the status is of the output above, too.
+            group.messages_before_status = None
         out = self._close_group(group, ending=None)
-        group.ended = None
+        group.messages_before_status = None
         return out + self._dispatch(group, line)
 
     def _read_unknown(self, group: StreamGroup, line: Line) -> list[Result]:
@@ -356,41 +364,41 @@ class LogParser:
             )
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.status = status
-        group.ended = len(group.messages)
+        group.messages_before_status = len(group.messages)
         return []
 
     def _follow_marker(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Follow a marker of fabbench: a step's NIC counters, its begin, or its end."""
         if marker.kind == "nics":
-            if self._counted is None:
+            if self._nic_counters is None:
                 from fabbench.counters.execution_counters import ExecutionMarkers
 
-                self._counted = ExecutionMarkers()
-            self._counted.take(marker)
+                self._nic_counters = ExecutionMarkers()
+            self._nic_counters.take(marker)
             return []
         if marker.kind == "begin":
             out = self._begin_step(group, marker)
-            if self._counted is not None:
-                out += self._counted.begun(marker)
+            if self._nic_counters is not None:
+                out += self._nic_counters.begun(marker)
             return out
         group.steps.has_markers = True
         out = self._read_marker(group, marker)
         group.steps.end(marker.name, marker.status)
-        return out + self._logs(group.steps.release())
+        return out + self._judge_records(group.steps.release_records())
 
     def _begin_step(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
         name = marker.facts.get("benchmark", "")
         steps = group.steps
         same_execution = name == group.name and marker.execution == steps.execution
-        joins = same_execution and benchmarks()[name].joins_steps
-        steps.end(steps.open, status=None)  # one without an end marker
+        joins = same_execution and benchmarks()[name].joins_steps  # to one record
+        steps.end(steps.open_step, status=None)  # one without an end marker
         out: list[Result] = []
         if name in group.readers and name != group.name:
             out += self._switch_to(group, name)
         out += self._read_marker(group, marker)
         if not joins:
-            out += self._logs([*steps.release(), *steps.silent_step()])
+            out += self._judge_records([*steps.release_records(), *steps.record_of_silent_step()])
             group.steps = StepEndings()
         group.steps.begin(marker, benchmark=group.name or name or None)
         return out
@@ -399,7 +407,7 @@ class LogParser:
         """Offer a marker to the current reader."""
         if group.current is None:
             return []
-        return self._judged(group, group.current.mark(marker))
+        return self._complete_and_judge(group, group.current.mark(marker))
 
     # -- executions
 
@@ -412,7 +420,7 @@ class LogParser:
         if group is None:
             known = benchmarks()
             names = sorted(known, key=lambda name: known[name].joins_groups)
-            readers = {name: self._joint.get(name) for name in names}
+            readers = {name: self._joint_readers.get(name) for name in names}
             group = self._groups[stream.group] = StreamGroup(readers)
         return group
 
@@ -424,7 +432,7 @@ class LogParser:
         benchmark = benchmarks()[name]
         reader = group.readers[name] = benchmark.reader()
         if benchmark.joins_groups:
-            self._joint[name] = reader
+            self._joint_readers[name] = reader
             for other in self._groups.values():
                 other.readers[name] = reader
         return reader
@@ -448,7 +456,7 @@ class LogParser:
         if not any(isinstance(reading, Record) for reading in readings):
             readings += self._record_without_table(group, ending)
         group.current = group.name = None
-        return self._judged(group, readings, ending)
+        return self._complete_and_judge(group, readings, ending)
 
     def _record_without_table(self, group: StreamGroup, ending: Ending | None) -> Iterator[Record]:
         """Yield a record for what a group shows that has no table, if it shows anything."""
@@ -458,11 +466,11 @@ class LogParser:
             yield Record(benchmark=group.name)
         elif group.is_over() or group.evidence.is_shown(alone=self._transport is not None):
             # Only an open step says whose text it is.
-            benchmark = group.name if group.steps.open else None
+            benchmark = group.name if group.steps.open_step else None
             is_debug_text = benchmark is None and group.evidence.is_debug_text
             yield Record(benchmark=benchmark, case=NCCL_DEBUG if is_debug_text else None)
 
-    def _judged(
+    def _complete_and_judge(
         self,
         group: StreamGroup,
         readings: Iterable[Reading],
@@ -470,28 +478,29 @@ class LogParser:
         *,
         another: bool = False,
     ) -> list[Result]:
-        """Judge the records among the readings. What was printed around them belongs to the last.
+        """Add what was printed around the records among the readings, and judge them.
 
-        Records of a step that has not ended wait for its end. `another`: another table begins.
+        It belongs to the last one. Records of a step that has not ended wait for its end.
+        `another`: another table begins.
         """
         batch = list(readings)
         records = [reading for reading in batch if isinstance(reading, Record)]
-        if not records and self._counted is None:
+        if not records and self._nic_counters is None:
             return cast("list[Result]", batch)
         for record in records:
-            record.failures = by_cause(record.failures)
+            record.failures = by_cause(record.failures)  # the cause first
         if records:
             group.attach_to(records[-1], another=another)
-        if group.steps.open:
-            group.steps.held += records
+        if group.steps.open_step:
+            group.steps.held_records += records
             return [reading for reading in batch if isinstance(reading, Point)]
         # The markers may stand in another group than the output.
         steps = [group.steps]
         if not group.steps.has_markers:
             steps = [other.steps for other in self._groups.values() if other.steps.has_markers]
-        return self._logs(batch, ending, steps)
+        return self._judge_records(batch, ending, steps)
 
-    def _logs(
+    def _judge_records(
         self,
         readings: Iterable[Reading],
         ending: Ending | None = None,
@@ -505,10 +514,10 @@ class LogParser:
                 continue
             self._transport = None  # the text has a log
             for endings in steps:
-                endings.apply(reading)
+                endings.add_endings_to(reading)
             log = judge(reading, source=self._source, proof=self._proof, ending=ending)
             results.append(log)
-        return results if self._counted is None else self._counted.keep(results)
+        return results if self._nic_counters is None else self._nic_counters.keep(results)
 
 
 def _no_row(text: str, number: int) -> Sequence[Point] | None:

@@ -23,9 +23,9 @@ class StepEndings:
     has_markers: bool = False  # Whether there was any marker
     benchmark: str | None = None  # Of the step that began last
     execution: str = ""  # Of the step that began last
-    open: str = ""  # The step that has started and not ended; empty: none
-    held: list[Record] = field(default_factory=list)  # Those whose step has not ended
-    _silent: bool = False  # Whether a step has started without any record so far
+    open_step: str = ""  # The step that has started and not ended; empty: none
+    held_records: list[Record] = field(default_factory=list)  # Those whose step has not ended
+    _is_silent: bool = False  # Whether a step has started, and no record has come since
     # Sentences on how the steps ended; empty: not like this
     _failures: list[str] = field(default_factory=list)
     _timed_out: str = ""
@@ -34,16 +34,16 @@ class StepEndings:
     def begin(self, marker: Marker, benchmark: str | None) -> None:
         """Note that a step begins."""
         self.benchmark = benchmark
-        self.open = marker.name
+        self.open_step = marker.name
         self.execution = marker.execution
-        self.has_markers = self._silent = True
+        self.has_markers = self._is_silent = True
 
     def end(self, step: str, status: int | None) -> None:
         """Note that a step (empty: none was open) ended.
 
         Without a status, that the log does not show how. 0 leaves nothing to note.
         """
-        self.open = ""
+        self.open_step = ""
         if status is None and step:
             self._incomplete = self._incomplete or f"The log does not show how step {step} ended."
         elif status:
@@ -53,32 +53,32 @@ class StepEndings:
             sentence = f"Step {step} timed out (exit status {TIMEOUT_STATUS})."
             self._timed_out = self._timed_out or sentence
 
-    def release(self) -> list[Record]:
+    def release_records(self) -> list[Record]:
         """Return the records that were held, with how their steps ended."""
-        held = self.held
-        self.held = []
+        held = self.held_records
+        self.held_records = []
         for record in held:
-            self.apply(record)
+            self.add_endings_to(record)
         return held
 
-    def apply(self, record: Record) -> None:
+    def add_endings_to(self, record: Record) -> None:
         """Add how its steps ended to a record, whose status is the number of those that failed."""
-        self._silent = False
+        self._is_silent = False
         record.execution = record.execution or self.execution
         record.failures += [text for text in self._failures if text not in record.failures]
         record.timed_out = record.timed_out or self._timed_out
         record.incomplete = record.incomplete or self._incomplete
         if self._incomplete or benchmark_named(self.benchmark).joins_steps:
-            return  # of an execution of several steps, more may follow
+            return  # of an execution of several steps, more may follow: its status is not known
         if self.has_markers:
             record.status = len(self._failures)
 
-    def silent_step(self) -> list[Record]:
+    def record_of_silent_step(self) -> list[Record]:
         """Return a record for a step without any output; empty if the step has a record already."""
-        if not self._silent:
+        if not self._is_silent:
             return []
         record = Record(benchmark=self.benchmark)
-        self.apply(record)
+        self.add_endings_to(record)
         return [record]
 
 
@@ -89,14 +89,14 @@ _CELL = lazy(r"-?\d[\d.]*[a-z]?|-?inf|-?nan|N/A")
 def _looks_like_row(text: str) -> bool:
     """Return whether a line can be a row of a table: a size, and figures.
 
-    About half of its words are cells, and one of them has decimals.
+    About half of its words are figures, and one of them has decimals.
     """
     words = text.replace("|", " ").split()
     if not words or not words[0].isdecimal():
         return False
-    cells = [word for word in words[1:] if _CELL.fullmatch(word)]
-    are_half_of_words = len(cells) > len(words) / 2 - 1
-    return are_half_of_words and any(map(_REAL_NUMBER.fullmatch, cells))
+    figures = [word for word in words[1:] if _CELL.fullmatch(word)]
+    are_half_of_words = len(figures) > len(words) / 2 - 1
+    return are_half_of_words and any(map(_REAL_NUMBER.fullmatch, figures))
 
 
 def _is_rest_of_head(text: str) -> bool:
@@ -109,23 +109,23 @@ class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
 
     readers: dict[str, Reader | None]
-    """By benchmark. None: no line so far may be from it, and there is no reader yet."""
+    """By benchmark, in the order to try them. None: no line so far may be of it; not made yet."""
     current: Reader | None = None
     name: str | None = None  # The benchmark of the current reader
     evidence: Evidence = field(default_factory=Evidence)
     messages: list[Message] = field(default_factory=list)
     """Texts that show the end of a run, since the last record."""
-    claimed: int = 0
+    messages_before_read_line: int = 0
     """How many of them stood before the last line that a benchmark read."""
-    ended: int | None = None
+    messages_before_status: int | None = None
     """How many stood before the exit status of the open output; None: it has not been read."""
     status: int | None = None  # What it stated, or an exit record of another program
-    unknown: str = ""  # The last line that no benchmark read, since the last one that one did
-    headless: list[Damaged] = field(default_factory=list)
+    unread_line: str = ""  # The last line that no benchmark read, since the last one that one did
+    rows_without_head: list[Damaged] = field(default_factory=list)
     """Rows with which the text begins: the head of their table is cut off."""
     is_at_top: bool = True
     """Whether nothing but such rows was read."""
-    measured: bool = False  # Whether any record had rows
+    has_measured: bool = False  # Whether any record had rows
     steps: StepEndings = field(default_factory=StepEndings)
 
     def add_message(self, message: Message, line: str) -> None:
@@ -139,17 +139,17 @@ class StreamGroup:
             last = self.messages[-1]
             if last.source == message.source and last.takes(message.text):
                 return
-        is_new = all(message.text != known.text for known in self.messages)
+        is_new = all(message.text != kept.text for kept in self.messages)
         if is_new and len(self.messages) < _MAX_MESSAGES:
             self.messages.append(message)
 
     def note_unread(self, line: Line) -> None:
         """Note a line that no benchmark reads: the last one, or a row above all heads."""
-        self.unknown = line.text.strip()
+        self.unread_line = line.text.strip()
         is_row = _looks_like_row(line.text)
         self.is_at_top = self.is_at_top and (is_row or _is_rest_of_head(line.text))
         if self.is_at_top and is_row:
-            self.headless.append(Damaged(line.number, line.text))
+            self.rows_without_head.append(Damaged(line.number, line.text))
 
     def _read_beside(self, message: Message, line: str) -> None:
         """Read what the line of a message shows besides the end of a run."""
@@ -162,11 +162,11 @@ class StreamGroup:
 
     def note_read(self) -> None:
         """Note that a benchmark read a line: a message that was being read ends there."""
-        self.unknown = ""
+        self.unread_line = ""
         self.is_at_top = False
         if self.messages:
             self.messages[-1].left = 0  # no more lines are of it
-            self.claimed = len(self.messages)
+            self.messages_before_read_line = len(self.messages)
 
     def attach_to(self, record: Record, *, another: bool = False) -> None:
         """Add what was printed around a record to it, and start over.
@@ -174,29 +174,29 @@ class StreamGroup:
         `another`: another table begins. mpirun prints errors before output that it holds back:
         those between two tables without closing lines may belong to either, and count for both.
         """
-        if not (record.points or self.messages):
+        if not (record.points or self.messages):  # nothing else says how it ended
             self.take_last_words()
         errors = self.evidence.errors
         record.first_error = errors.first() or next(iter(record.failures), "")
         record.hint = errors.hint
         errors_shown = self._attach_evidence(record) if self.evidence.is_shown(alone=True) else []
-        if record.benchmark is not None:
-            record.damaged = [*self.headless, *record.damaged]
-            self.headless = []
-        self.measured = self.measured or bool(record.points)
+        if record.benchmark is not None:  # the first table takes the rows above all heads
+            record.damaged = [*self.rows_without_head, *record.damaged]
+            self.rows_without_head = []
+        self.has_measured = self.has_measured or bool(record.points)
         self._attach_messages(record, errors_shown)
         record.status = self.status
         self.status = None
         # The messages of the next record: those between two tables, or behind an exit status.
         of_next: list[Message] = []
         if another and record.finished is None:
-            of_next = self.messages[self.claimed :]
-        if not of_next and self.ended is not None:
-            of_next = self.messages[self.ended :]
+            of_next = self.messages[self.messages_before_read_line :]
+        if not of_next and self.messages_before_status is not None:
+            of_next = self.messages[self.messages_before_status :]
         self.messages = of_next
         self.evidence = Evidence()
-        self.claimed = 0
-        self.ended = None
+        self.messages_before_read_line = 0
+        self.messages_before_status = None
 
     def _attach_evidence(self, record: Record) -> list[str]:
         """Add what the debug lines show to a record; return their errors."""
@@ -205,7 +205,7 @@ class StreamGroup:
         program = f"{record.benchmark} {record.case}"
         record.findings += transport.transport_findings(self.evidence, hosts)
         record.rejected = transport.rejected_codes(self.evidence)
-        if transport.is_of_others(self.evidence, record):
+        if transport.is_of_others(self.evidence, record):  # of another job: it proves nothing here
             record.findings.append(finding("evidence-of-others"))
             return transport.errors(self.evidence, measured=bool(record.points))
         facts = transport.transport_facts(self.evidence, hosts, program)
@@ -241,7 +241,8 @@ class StreamGroup:
         Its failures, the reason first: what killed it, errors, the rest by kind. A time limit is
         none of them.
         """
-        of_record = self.messages[: self.ended]  # all, where no exit status was read
+        # All of them, where no exit status was read.
+        of_record = self.messages[: self.messages_before_status]
         counted = [message for message in of_record if self._shows_end(message)]
         counted.sort(key=lambda message: message.kind)
         killed = [message.sentence for message in counted if message.kind is Kind.KILLED]
@@ -255,7 +256,7 @@ class StreamGroup:
 
     def _shows_end(self, message: Message) -> bool:
         # What a shell cannot start is no end of a benchmark that has measured.
-        return message.kind is not Kind.SHELL or not self.measured
+        return message.kind is not Kind.SHELL or not self.has_measured
 
     def take_last_words(self) -> None:
         """Take what a program said of its end, if the text ends with it, as the end of a run."""
