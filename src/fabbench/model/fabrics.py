@@ -93,7 +93,7 @@ def providers(fabric: str) -> frozenset[str]:
 
 def provider(fabric: str) -> str:
     """Return the libfabric provider of a fabric, without utility layers."""
-    return min(providers(fabric), key=len)
+    return min(providers(fabric), key=len)  # layers follow its name
 
 
 def contradicts(transport: str, accepted: frozenset[str]) -> bool:
@@ -116,8 +116,8 @@ class Rail:
 
     server: str
     client: str
-    index: int = 0
-    count: int = 1
+    index: int = 0  # Its position among the rails between the two hosts
+    count: int = 1  # How many these are
 
     def nearest_gpu(self, gpus: int) -> int:
         """Return the index of the GPU nearest to the rail, if a host has both spread evenly."""
@@ -152,5 +152,5 @@ def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that compares numbers in names as numbers: mlx5_10 sorts after mlx5_2."""
     parts: list[tuple[int, int, str]] = []
     for number, text in re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9]+)", name):
-        parts.append((0, int(number), "") if number else (1, 0, text))
+        parts.append((0, int(number), "") if number else (1, 0, text))  # numbers before text
     return tuple(parts)

@@ -73,41 +73,42 @@ class _Needed:
 
     def __init__(self, *, any_case: bool) -> None:
         self._any_case = any_case
-        self._run = ""  # Characters that every match has next to each other, so far
+        self._adjacent = ""  # Characters that every match has next to each other, so far
         self._candidates: list[frozenset[Literal]] = []
 
     def best(self) -> frozenset[Literal] | None:
         """Return the set that the fewest texts contain by chance; None if there is none."""
-        self._end_run()
+        self._end_adjacent()
         return max(self._candidates, key=_rarity, default=None)
 
     def read(self, parsed: Any) -> None:
         """Read a sequence of operations: what matches one after the other."""
         for operation, argument in parsed:
-            self._operation(str(operation), argument)
+            self._read_operation(str(operation), argument)
 
-    def _operation(self, name: str, argument: Any) -> None:
+    def _read_operation(self, name: str, argument: Any) -> None:
         match name:
             case "LITERAL":
-                self._run += chr(argument)
+                self._adjacent += chr(argument)
             case "AT" | "ASSERT" | "ASSERT_NOT":
                 pass  # no character: what is before and behind it is one run
             case "SUBPATTERN":
                 _, added, removed, inner = argument
-                self._group(inner, added, removed)
+                self._read_group(inner, added, removed)
             case "ATOMIC_GROUP":
                 self.read(argument)
             case "BRANCH":
-                self._branch(argument[1])
+                _, alternatives = argument
+                self._read_branch(alternatives)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, _, inner = argument
-                if least:
+                if least:  # else there may be no repeat at all
                     self.read(inner)  # the first time
-                self._end_run()
-            case _:
-                self._end_run()
+                self._end_adjacent()
+            case _:  # a set of characters, a reference: any may stand there
+                self._end_adjacent()
 
-    def _group(self, inner: Any, added: int, removed: int) -> None:
+    def _read_group(self, inner: Any, added: int, removed: int) -> None:
         """Read a group; apart from what is around it if its flags change whether case counts."""
         any_case = self._any_case
         if added & re.IGNORECASE:
@@ -117,11 +118,12 @@ class _Needed:
         if any_case == self._any_case:
             self.read(inner)
             return
-        self._end_run()
+        self._end_adjacent()
         self._add_candidate(self._needed_by(inner, any_case=any_case))
 
-    def _branch(self, alternatives: Iterable[Any]) -> None:
-        self._end_run()
+    def _read_branch(self, alternatives: Iterable[Any]) -> None:
+        """Read alternatives: a match contains a text of one of them, or nothing that is known."""
+        self._end_adjacent()
         union: frozenset[Literal] = frozenset()
         for alternative in alternatives:
             needed = self._needed_by(alternative, any_case=self._any_case)
@@ -139,10 +141,10 @@ class _Needed:
         if literals:
             self._candidates.append(literals)
 
-    def _end_run(self) -> None:
-        if self._run:
-            self._add_candidate(frozenset({Literal(self._run, self._any_case)}))
-        self._run = ""
+    def _end_adjacent(self) -> None:
+        if self._adjacent:
+            self._add_candidate(frozenset({Literal(self._adjacent, self._any_case)}))
+        self._adjacent = ""
 
 
 def _rarity(literals: frozenset[Literal]) -> tuple[int, int, int]:
@@ -158,7 +160,7 @@ def _alternation(literals: Iterable[Literal]) -> str:
     nothing, and fast. What stands before it is checked backwards from the end of the literal.
     """
     alternatives: list[str] = []
-    rests: dict[str, list[str]] = {}
+    rests: dict[str, list[str]] = {}  # rarest character → patterns of what follows it
     for text, any_case in sorted(literals):
         if any_case:
             alternatives += _spellings(text)

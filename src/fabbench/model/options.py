@@ -171,7 +171,7 @@ VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"  # The name of one
 class Environment(Type):
     """Environment variables: a mapping in files.
 
-    `passed`: None stands for the current value of one without value.
+    `passed`: a name alone is valid; its value is None, which stands for the current one.
     """
 
     def __init__(self, *, passed: bool = False) -> None:
@@ -325,16 +325,16 @@ def unique(values: Iterable[Any]) -> tuple[Any, ...]:
 
 def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     """Return the values of several lists."""
-    return tuple(value for each in values for value in each)
+    return tuple(value for listed in values for value in listed)
 
 
 def _declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
     options: dict[str, Option] = {}
-    for each in fields(kind):
-        declaration = each.metadata.get("option")
+    for attribute in fields(kind):
+        declaration = attribute.metadata.get("option")
         if isinstance(declaration, Option):
-            options[each.name] = _named(declaration, each.name)
+            options[attribute.name] = _named(declaration, attribute.name)
     return MappingProxyType(options)
 
 
@@ -385,10 +385,8 @@ def written(options: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, declaration in declared(type(options)).items():
         value = getattr(options, name)
-        if isinstance(declaration.type, Size) and value not in {
-            0,
-            None,
-        }:  # 0 needs no unit; None is not set
+        has_unit = value not in {0, None}  # 0 needs none; None is not set
+        if isinstance(declaration.type, Size) and has_unit:
             sizes = value if declaration.many else [value]
             value = ",".join(map(_short_size, sizes))
         values[name] = value

@@ -119,9 +119,9 @@ class Plan:
     def longest_s(self) -> float:
         """The seconds that all executions take if each step takes its whole limit."""
         total_s = 0.0
-        for each in self.executions:
-            limits = [step.timeout_s for step in each.steps]
-            total_s += max(limits) if each.together else sum(limits)
+        for execution in self.executions:
+            limits = [step.timeout_s for step in execution.steps]
+            total_s += max(limits) if execution.together else sum(limits)
         return total_s
 
 

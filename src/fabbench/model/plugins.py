@@ -150,8 +150,8 @@ def _load(entry: "EntryPoint", protocol: type) -> Any:
     except Exception as error:  # foreign code may raise anything
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise RequestError(f"{what} cannot be loaded: {reason}.", hint=hint) from error
-    public = (each for each in vars(protocol) if not each.startswith("_"))
-    missing = [each for each in public if not hasattr(loaded, each)]
+    public = (name for name in vars(protocol) if not name.startswith("_"))
+    missing = [attribute for attribute in public if not hasattr(loaded, attribute)]
     if missing:
         lacking = " and no ".join(missing[:3])
         raise RequestError(f"{what} has no {lacking}.", hint=hint)

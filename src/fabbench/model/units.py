@@ -66,7 +66,7 @@ class Sizes:
 
     def __contains__(self, size: int) -> bool:
         """Return whether a size is among them."""
-        return any(size in each for each in self.ranges)
+        return any(size in sizes for sizes in self.ranges)
 
     def __str__(self) -> str:
         """Write them for messages: ``"at 1 GB"``, ``"at 64 KB and from 1 MB to 1 GB"``."""
@@ -75,8 +75,8 @@ class Sizes:
     @property
     def ends(self) -> tuple[int, int]:
         """The smallest and the largest size."""
-        first = min(each[0] for each in self.ranges)
-        last = max(each[-1] for each in self.ranges)
+        first = min(sizes[0] for sizes in self.ranges)
+        last = max(sizes[-1] for sizes in self.ranges)
         return first, last
 
 
@@ -251,7 +251,10 @@ def format_change(ratio: float | None) -> str:
 
 
 def format_bounds(low: float, high: float, ratios: Collection[float]) -> str:
-    """Write the bounds of ratios as `format_change` writes these: ``"-7.2 to -4.0 %"``."""
+    """Write the bounds of ratios: ``"-7.2 to -4.0 %"``.
+
+    As factors, ``"1.8 to 2.1 x"``, if `format_change` writes one of the ratios so.
+    """
     if any(map(_is_factor, ratios)):
         return f"{_factor_digits(low)} to {_factor_digits(high)} x"
     return f"{_percent_digits(low)} to {_percent_digits(high)} %"
@@ -262,7 +265,7 @@ def _is_factor(ratio: float) -> bool:
 
 
 def _factor_digits(ratio: float) -> str:
-    """Return one decimal, and two significant digits of what is below 1."""
+    """Return a ratio with one decimal, and with two significant digits below 1."""
     if not 0 < ratio < 1:
         return _untrimmed(ratio, decimals=1)
     magnitude = math.floor(math.log10(ratio))
@@ -337,7 +340,8 @@ class Sweep:
 
     def _size_before_last(self) -> int:
         """Return the largest size before `last`; of a single size, that."""
-        return [*self.sizes()][-2:][0]
+        first_of_last_two, *_ = [*self.sizes()][-2:]
+        return first_of_last_two
 
     def words(self) -> tuple[str, ...]:
         """Return it as the options that nccl-tests take."""
