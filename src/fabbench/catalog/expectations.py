@@ -45,7 +45,7 @@ def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
     """Return the maximum busbw where NICs carry only what must cross between nodes.
 
     busbw counts (ranks - 1) / ranks of the data, of which (nodes - 1) / nodes cross. `rate`: of a
-    node's NICs.
+    node's NICs, in bytes per second; `gpus`: of a node.
     """
     ranks = nodes * gpus
     return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
@@ -143,7 +143,7 @@ def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]
     counts = sorted({figure.nodes for figure in measured if figure.nodes})
     if exact:
         return exact
-    # Not among the counts itself, `nodes` lies between those at above - 1 and above.
+    # Not among the counts itself, `nodes` lies between those at the positions above - 1 and above.
     above = bisect(counts, nodes or 0)
     if not 0 < above < len(counts):  # nothing is below, or above
         return []
@@ -325,7 +325,7 @@ class _Deviation(NamedTuple):
 def _deviations() -> Sequence[_Deviation]:
     """Return the rows of noise.csv: those of one kind have increasing sizes."""
     rows: list[_Deviation] = []
-    for row in rows_of("noise.csv"):
+    for row in rows_of("noise.csv"):  # without a size it is of all that are larger
         up_to = parse_size(row["up_to"]) if row["up_to"] else math.inf
         deviation = float(row["deviation"])
         rows.append(_Deviation(row["kind"], up_to, deviation))

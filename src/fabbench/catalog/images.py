@@ -136,6 +136,7 @@ def require_fit(image: str, hosts: Iterable[Host]) -> None:
 
 
 def _folders_of_kind(kind: str) -> tuple[str, ...]:
+    # `program` and `library` are below an install prefix, `programs` and `libraries` absolute.
     rows = rows_of("folders.csv")
     return tuple(row["folder"] for row in rows if row["kind"] == kind)
 

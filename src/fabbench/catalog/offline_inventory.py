@@ -104,7 +104,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     )
     hosts = [replace(host, name=host_name) for host_name in _names(nodes, name, target)]
     if hosts:
-        note = _search_note(known, resources, amounts, profile)
+        note = _origin_note(known, resources, amounts, profile)
         hosts[0] = replace(hosts[0], search_notes=(note,))
     views = {
         variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts)
@@ -158,8 +158,9 @@ def _nics(
     A system of another provider has its largest number of NICs.
     """
     if of_type is not None and not of_type.is_ec2:
-        return _Nics(of_type.fabric, of_type.nics[0], by_aws=False)
-    if of_type is None and profile is None:  # only the user knows
+        most_nics = of_type.nics[0]
+        return _Nics(of_type.fabric, most_nics, by_aws=False)
+    if of_type is None and profile is None:  # only the user knows: EFA has a resource, these none
         for fabric in needs.fabrics:
             if fabric in {"ib", "roce"}:
                 return _Nics(fabric, needs.nics, by_aws=False)
@@ -191,9 +192,14 @@ def _resources(known: System | None, profile: Profile | None) -> PodResources:
 def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:
     """Return the link of the RDMA devices that pods get, and how many there are."""
     if profile is None or profile.fabrics == ("efa",):
-        return "efa", resources.devices if resources.resource == EFA else 0
+        return "efa", _efa_interfaces(resources)
     # A node has eight NICs or more; nothing depends on how many.
     return "roce", resources.devices or 8
+
+
+def _efa_interfaces(resources: PodResources) -> int:
+    """Return how many EFA interfaces pods request."""
+    return resources.devices if resources.resource == EFA else 0
 
 
 def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host:
@@ -256,15 +262,14 @@ def _folders(program: str, target: Target, needs: Needs) -> tuple[str, ...]:
     return tuple(folder.rstrip("/") for folder in folders if folder)
 
 
-def _search_note(
+def _origin_note(
     entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
 ) -> str:
     """Return a sentence on where the description of a host is from."""
     if entry is None and profile is not None:
         fabrics = ", ".join(profile.fabrics)
         return f"The cluster profile {profile.name} has {fabrics}: {profile.platform}."
-    _, interfaces = _devices(resources, profile=None)
-    has = f"{counted(interfaces, 'EFA interface')}, {resources.gpus} GPUs."
+    has = f"{counted(_efa_interfaces(resources), 'EFA interface')}, {resources.gpus} GPUs."
     if amounts:
         return f"Pods request {has}"
     if entry is None:
@@ -273,5 +278,6 @@ def _search_note(
             "--nics or --device."
         )
     if not entry.is_ec2:
-        has = f"{entry.nics[0]} NICs of {entry.fabric}, {entry.gpus} GPUs."
+        most_nics = entry.nics[0]
+        has = f"{most_nics} NICs of {entry.fabric}, {entry.gpus} GPUs."
     return f"According to the catalog, {entry.name} has {has}"

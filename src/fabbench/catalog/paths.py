@@ -24,18 +24,18 @@ class PathLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pattern: str
     value: str = ""
-    begins: str = ""
-    network: str = ""
+    begins: str = ""  # What the line begins with; empty: anything
+    network: str = ""  # What carries that way, as NCCL names networks
 
 
 class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A way inside a fabric, and what counts as the asked one: a record of paths.toml."""
 
     fact: str
-    means: str
+    means: str  # What the way is, for readers of the record
     source: str
     lines: tuple[PathLine, ...] = ()
-    asked: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()  # The values that count as the way that was asked for
     findings: Mapping[str, str] = {}
     """Value → the code of its finding. Ranks may differ: one such value is enough."""
     # Value → how findings say it, where that differs
@@ -48,7 +48,7 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Programs, as `BENCHMARK CASE`."""
     # Fact → its values with which alone there may be a finding
     where: Mapping[str, tuple[str, ...]] = {}
-    unless: str = ""
+    unless: str = ""  # The code of a finding that says the same already
     examples: tuple[tuple[str, str], ...] = ()
     """Values, each with a line that shows it."""
     counterexamples: tuple[str, ...] = ()
