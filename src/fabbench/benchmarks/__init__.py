@@ -224,8 +224,8 @@ class Benchmark(ABC):
         from fabbench.catalog.images import images, lacks
 
         if lacks(image, self.name):
-            known = [each.image for each in images() if self.name in each.benchmarks.split()]
-            public = " or ".join(each for each in known if not each.startswith("docker/"))
+            known = [entry.image for entry in images() if self.name in entry.benchmarks.split()]
+            public = " or ".join(name for name in known if not name.startswith("docker/"))
             hint = (
                 f"Pass one with --image{public and ': ' + public}. docs/images.md says what "
                 "it needs."

@@ -24,7 +24,7 @@ from fabbench.model.units import format_size, format_sizes
 _TIES = (
     1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
 )
-_ROWS_TO_SETTLE = 64
+_ROWS_TO_SETTLE = 64  # So many rows choose a formula: more would take time, and say the same
 _SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _NAME = lazy(r"[A-Za-z_]{3}")
@@ -205,7 +205,7 @@ def _most_common(values: Sequence[int]) -> tuple[int, int]:
 
 
 def _positions(values: Sequence[int], value: int) -> set[int]:
-    return {at for at, each in enumerate(values) if each == value}
+    return {at for at, other in enumerate(values) if other == value}
 
 
 def _tight(before: _Cells, cells: _Cells) -> set[int]:
@@ -242,7 +242,7 @@ def gap(sizes: Sequence[int], *, once: bool = False) -> str:
     Empty if not. The factor is that of most steps from one size to the next; a sweep is regular if
     three quarters of its steps, and at least 4, have it.
     """
-    # Only steps to the same or a larger size have a factor that a sweep may have.
+    # Two sizes, one after the other. Only steps up, or to the same size, may be a sweep's.
     steps = [step for step in pairwise(sizes) if 0 < step[0] <= step[1]]
     if not steps:
         return ""
@@ -322,7 +322,7 @@ def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> It
 
 
 class Ratios(NamedTuple):
-    """The ranges that a printed row allows for rate x time / size, and for bus rate / rate."""
+    """The ranges that a row allows for its share, rate x time / size, and for bus rate / rate."""
 
     share_low: float
     share_high: float
@@ -364,6 +364,7 @@ class Formula(NamedTuple):
         share, bus = self  # None: not known, so nothing contradicts it
         moved = size * (share or 0)  # 0: says nothing
         for (_, low, high), (_, rate_low, rate_high), (_, bus_low, bus_high) in sides:
+            # Time x rate is what moved, and rate x factor the bus rate.
             if moved and (low * rate_low > moved or high * rate_high < moved):
                 return False
             if bus is not None and (rate_low * bus > bus_high or rate_high * bus < bus_low):
@@ -473,14 +474,14 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
     """
     if not cells or cells == ["-"]:  # of a list
         return False
-    before = _matching(cells, columns)
-    behind = _matching(cells[::-1], columns[::-1])
-    if _are_without_end(cells, columns, before):
+    from_start = _matching(cells, columns)
+    from_end = _matching(cells[::-1], columns[::-1])
+    if _are_without_end(cells, columns, from_start):
         return True
     if len(cells) == len(columns) == 2:
         # Any two words may match one column: both need digits, and one of them decimals.
         are_numbers = all(re.search(r"\d", cell) for cell in cells)
-        return are_numbers and "." in "".join(cells) and before + behind > 0
+        return are_numbers and "." in "".join(cells) and from_start + from_end > 0
     # At least half of the columns, and never fewer than two: one cell may match by chance.
     majority = max((len(columns) + 1) // 2, 2)
     is_complete = len(cells) >= len(columns)  # else a part of the row is missing
@@ -489,13 +490,13 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
     if is_complete and begins_with_name:
         return False
     # From the start of the line, the one cell of a table of one column is enough, too.
-    has_many = before >= min(majority, len(columns)) or behind >= majority
+    has_many = from_start >= min(majority, len(columns)) or from_end >= majority
     # Three cells of its end are enough behind other text.
-    if has_many or (not is_complete and 2 < behind < len(cells)):
+    if has_many or (not is_complete and 2 < from_end < len(cells)):
         return True
     # A row that is damaged in the middle has about as many cells as there are columns.
     missing = abs(len(cells) - len(columns))
-    return missing <= 1 and before + behind >= majority
+    return missing <= 1 and from_start + from_end >= majority
 
 
 def _are_without_end(

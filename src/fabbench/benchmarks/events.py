@@ -47,7 +47,7 @@ class Header(NamedTuple):
 
     layouts: Sequence[Layout]
     is_row: bool = False
-    """Whether the line is a row, too: one that is not whole is damaged."""
+    """Whether the line is a row, too: a row that is not whole is damaged."""
 
 
 class RowLine(NamedTuple):
@@ -78,16 +78,18 @@ class Note(NamedTuple):
     """What a benchmark keeps of a line until the execution is over."""
 
     kind: str
+    """Which sort of line it is, in the benchmark's own words."""
     value: str = ""
     line: str = ""
-    rows: int = 0
+    rows_above: int = 0
     """How many rows stand above it."""
 
 
 class End(NamedTuple):
-    """A closing line. None: one that does not prove that nothing is missing."""
+    """A closing line."""
 
     complete: bool | None = True
+    """None: it does not prove that nothing is missing."""
 
 
 class Error(NamedTuple):

@@ -41,7 +41,7 @@ from fabbench.benchmarks.tables import (
     Layout,
     Row,
     are_of_test,
-    is_left,
+    is_rest_of_row,
     rate_agrees,
     read_figures,
     row_pattern,
@@ -75,14 +75,14 @@ class Table:
     failing: str = ""
     """A word that an error needs to count outside of executions and of fabbench's own steps."""
     wrong: re.Pattern[str] = NEVER
-    """Lines that report wrong data, as errors count."""
+    """Lines that report wrong data; they count where errors do."""
     fits: Callable[[Row], bool] = lambda row: True  # noqa: ARG005
     """Return whether the figures of a row are consistent."""
     cells: Callable[[str], Cells] = Cells
     """Return the cells of a line that may be a row."""
     begins_row: Callable[[str], bool] | None = None
     """Return whether a line is the first half of a row."""
-    remains: Callable[[str, Layout], bool] = is_left
+    remains: Callable[[str, Layout], bool] = is_rest_of_row
     """Return whether a line may be what is left of a row."""
     points: Callable[[Row], list[Point]] = Row.points
     """Return the points of a row that counts as soon as it is read."""
@@ -120,7 +120,7 @@ def read_line(table: Table, line: Line, execution: "Execution | None") -> Events
         if row is not None:
             return (row,)
     meanings = (table.events(text, execution) for text in row_texts(line.text))
-    events = next((each for each in meanings if each is not None), None)
+    events = next((meaning for meaning in meanings if meaning is not None), None)
     if not events:
         return events
     for event in events:
@@ -167,7 +167,7 @@ def read_other_line(table: Table, line: Line, execution: "Execution | None") -> 
     left = _what_is_left(table, line, execution.layouts)
     if left is None:
         return None
-    # Of a row of progress nothing is lost.
+    # Rows of progress do not count: what is left of one is no loss.
     return () if table.cells(line.text).final is False else (left,)
 
 
@@ -188,7 +188,7 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
 
 
 def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
-    # The first layout that fits counts.
+    # Return the line as a row of the first layout that fits; None: none does.
     for text in row_texts(line.text):
         cells = table.cells(text)
         for layout in layouts:
@@ -219,21 +219,21 @@ class Execution:
     layouts: Sequence[Layout] = ()
     labels: Labels = field(default_factory=dict)
     size: int | None = None
-    """That of rows that do not print theirs."""
+    """In bytes, that of rows that do not print theirs."""
     first_size: int | None = None
-    """That of a whole table, as the program states it."""
+    """That of a whole table, as the program states it; None: it does not."""
     last_size: int | None = None
-    """That of a whole table; 0: not known to its command line."""
+    """That of a whole table; None: nothing states it, 0: its command line does not."""
     iterations: int | None = None
     """Those of its command line."""
     rows: list[Row] = field(default_factory=list)
     points: list[Sequence[Point]] = field(default_factory=list)
-    """Those of each row, where every row counts."""
+    """Those of each of `rows`; empty where only the whole table shows which rows count."""
     half_row: Line | None = None
-    """The first half of a row."""
+    """The first half of a row, whose other half has not come yet."""
     title: str = ""
     """That of the rows below."""
-    tables: int = 0
+    headers_read: int = 0
     """How many lines of column names were read."""
     may_mix_rows: bool = False
     """Whether the execution above it has no rows: some of these may be its rows."""
@@ -251,13 +251,13 @@ class Execution:
                 self._apply_setting(statement)
             case Header():
                 self.layouts = statement.layouts
-                self.tables += 1
+                self.headers_read += 1
             case Half():
                 self._begin_row(statement.line)
             case Remains():
                 self.damage(statement.line)
             case Note():
-                self.notes.append(statement._replace(rows=len(self.rows)))
+                self.notes.append(statement._replace(rows_above=len(self.rows)))
             case End():
                 record.finished = statement.complete
             case Error():
@@ -306,16 +306,16 @@ class Execution:
         """Note a row that cannot be read."""
         self.record.damaged.append(Damaged(line.number, line.text))
 
-    def kept(self, read: Callable[[Row], Row | None]) -> list[Row]:
+    def reread_rows(self, read: Callable[[Row], Row | None]) -> list[Row]:
         """Return the rows as `read` returns them; those for which it returns None are damaged."""
-        kept: list[Row] = []
+        whole_rows: list[Row] = []
         for row in self.rows:
             whole = read(row)
             if whole is None:
                 self.damage(row.line)
             else:
-                kept.append(whole)
-        return kept
+                whole_rows.append(whole)
+        return whole_rows
 
     # -- rows
 
@@ -374,10 +374,10 @@ class Execution:
             wrong=is_wrong,
             record=self.record,
             title=self.title,
-            table=self.tables,
+            table=self.headers_read,
         )
 
-    def count(self, row: Row) -> Sequence[Point]:
+    def count_row(self, row: Row) -> Sequence[Point]:
         """Add a row; return its points, unless only the whole table shows which rows count."""
         self.record.wrong += row.wrong
         self.rows.append(row)
@@ -390,9 +390,9 @@ class Execution:
     def take_notes_below(self) -> list[Note]:
         """Remove the notes below the last row; return them as standing above the next rows."""
         count = len(self.rows)
-        below = [note for note in self.notes if note.rows == count]
-        self.notes = [note for note in self.notes if note.rows < count]
-        return [note._replace(rows=0) for note in below]
+        below = [note for note in self.notes if note.rows_above == count]
+        self.notes = [note for note in self.notes if note.rows_above < count]
+        return [note._replace(rows_above=0) for note in below]
 
     # -- the end
 
@@ -417,8 +417,8 @@ class Execution:
         Return the points of each row that counts.
         """
         damaged: list[int] = []  # positions among the rows of all tables
-        gaps: list[str] = []
-        begin = 0
+        gaps: list[str] = []  # of each table, a sentence; empty: it has none
+        begin = 0  # the position of a table's first row
         for _, table in groupby(self.rows, key=lambda row: row.table):
             rows = [*table]
             odd = self._odd_rows(rows)
@@ -455,9 +455,10 @@ class Execution:
 
     def are_mixed(self, rows: Sequence[Row]) -> bool:
         """Return whether the rows below one line of column names are those of several tables."""
-        sweeps: dict[Hashable, list[int]] = {}
+        sweeps: dict[Hashable, list[int]] = {}  # stream and labels → sizes
         for row in rows:
-            stream = None if self.may_mix_rows else row.line.stream  # any may be of the other one
+            # Rows that may be those of the execution above may be so in any stream.
+            stream = None if self.may_mix_rows else row.line.stream
             # Rows of one sweep may differ in what is measured, such as a count that is a label.
             measured = {column.label for column in row.layout if column.metric}
             names = sorted(row.labels.keys() - measured)
@@ -510,6 +511,7 @@ class Assembler(Reader):
         self._is_marked = False
         """Whether fabbench's own marker began a step of this benchmark."""
         self._marked_facts: Facts = {}
+        """What that marker states of each execution: `ranks`, or nothing."""
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -545,7 +547,7 @@ class Assembler(Reader):
         if execution is None:
             return ()
         record = execution.finish()
-        transport.keep_operation(record.facts)
+        transport.keep_stated_operation(record.facts)
         record.facts = {**transport.facts(), **record.facts}  # the benchmark's own come first
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
@@ -590,7 +592,7 @@ class Assembler(Reader):
         row = execution.consistent(printed)
         if row is None:
             return ()
-        return execution.count(row)
+        return execution.count_row(row)
 
     def _begin_execution(self) -> Sequence[Reading]:
         """Begin an execution, with what was said ahead of it.

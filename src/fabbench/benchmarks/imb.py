@@ -145,8 +145,8 @@ def _bandwidth_fits(row: Row, units: _Units) -> bool | None:
     """
     bandwidth = row.main("bandwidth")
     rate = row.main("message_rate")
-    slowest = row.figures.get("max", {})
-    time = row.main("latency") or slowest.get("time")
+    of_slowest_rank = row.figures.get("max", {})
+    time = row.main("latency") or of_slowest_rank.get("time")
     if rate is None and time is not None and time.low:
         messages = units.messages
         # Only its range counts, not its value.
@@ -165,11 +165,13 @@ def _settle(execution: Execution) -> Sequence[Row]:
     largest = int(record.facts.pop("largest", 0))
     release = str(record.facts.get("imb", ""))
     first, *_ = _UNITS
-    # Rows whose time or rate says what the bandwidth has to be, and the units that fit most.
+    # Rows whose time or rate says what the bandwidth has to be (whatever the units), and the units
+    # that fit most of them.
     telling = [row for row in execution.rows if _bandwidth_fits(row, first) is not None]
     usual = max(_UNITS, key=lambda units: _count_fitting(telling, units))
     is_known = 0 < len(telling) <= _count_fitting(telling, usual) * 2  # half of them fit
-    is_assumed = not telling and release[:4] >= "2018"  # whose MB have 10⁶ bytes
+    # From the release of 2018 on MB have 10⁶ bytes, as those of `first`.
+    is_assumed = not telling and release[:4] >= "2018"
 
     def read(row: Row) -> Row | None:
         fits = _bandwidth_fits(row, usual) if is_known else None
@@ -180,7 +182,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
             return None
         return _in_bytes(row, mb=usual.mb if fits or is_assumed else None)
 
-    rows = execution.kept(read)
+    rows = execution.reread_rows(read)
     sizes = [row.size for row in rows]
     missing = missing_end(sizes, first=smallest if smallest >= 0 else None, last=largest)
     record.is_at_end = max(sizes, default=-1) == (largest or _USUAL_END)

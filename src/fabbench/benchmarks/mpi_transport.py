@@ -79,12 +79,15 @@ def _transport(name: str) -> str:
     return "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower())
 
 
-def _is_in(kinds: Collection[object], operation: str) -> bool:
-    """Return whether the data of an operation is where the program has it, if that is one place."""
-    if kinds not in ({"DRAM"}, {"VRAM"}):
+def _is_in(memories: Collection[object], operation: str) -> bool:
+    """Return whether all data of an operation is in the program's memory: a host's, or a GPU's.
+
+    `memories`: those that the program states for its two ends; if they differ, any may be meant.
+    """
+    if memories not in ({"DRAM"}, {"VRAM"}):
         return True
-    is_host = {place == "host" for place in _PLACE.findall(operation)}
-    return is_host == {"DRAM" in kinds}
+    are_on_host = {place == "host" for place in _PLACE.findall(operation)}
+    return are_on_host == {"DRAM" in memories}
 
 
 @dataclass(slots=True)
@@ -96,9 +99,9 @@ class TransportLines:
     named: dict[str, str] = field(default_factory=dict)
     """The facts `provider`, `domain` and `libfabric`."""
     endpoint: str = ""
-    """That of UCX whose lanes are printed."""
+    """UCX's endpoint whose lanes are printed: `inter`, `intra`, `self` or `any`; empty: none."""
     operation: str = ""
-    """That of UCX which the rows below are of."""
+    """The line that names UCX's operation of the rows below."""
     ways: "dict[Way, str]" = field(default_factory=dict)
     """Which of several ways inside the fabric rows show → the first such row."""
     nodes: dict[str, None] = field(default_factory=dict)
@@ -128,11 +131,12 @@ class TransportLines:
         """Add a line about libfabric: a provider, a domain, shared memory or the version."""
         if match[1]:
             self.nodes[match[1]] = None
-        named = {name: each for name, each in match.groupdict().items() if each}
+        named = {name: value for name, value in match.groupdict().items() if value}
         implied = {"provider": "efa"} if "domain" in named else {}  # only EFA's are read
         self.named = {**implied, **self.named, **named}
         if "libfabric" in named:  # the version alone
             return
+        # A domain alone is EFA's; what names nothing is the line about shared memory.
         provider = named.get("provider", "efa" if named else "shm")
         name = provider.partition(";")[0].removesuffix("-direct")
         transport = name if name in {"efa", "shm"} else f"libfabric-{name}"
@@ -146,6 +150,7 @@ class TransportLines:
         """Add UCX's line about the lanes of an endpoint, whose rows follow."""
         text = match.string
         is_self = "(self/" in text
+        # `inter` or `intra` (node), `self` (a process and itself), or not stated
         self.endpoint = "self" if is_self else match[1] or match[2] or "any"
         self._add_lanes(" ".join(_UCX_LANES.findall(text)), text)
 
@@ -166,20 +171,20 @@ class TransportLines:
                 self.rma.append((self.operation, text))
         return True
 
-    def keep_operation(self, facts: Facts) -> None:
+    def keep_stated_operation(self, facts: Facts) -> None:
         """Keep only what rows of the operation say, where a program states that: `op_type`.
 
         UCX also prints what would carry operations that a program does not use, and those on host
         memory beside those on a GPU's. Each row says what carries a range of sizes, also inside a
-        node. Where the other processor copies the data, no
-        NIC and no shared memory did: TCP has nothing else.
+        node. A row of software emulation says that the other processor copies the data: no NIC and
+        no shared memory does, except over TCP, which has nothing else.
         """
         from fabbench.catalog.paths import ways  # imported here: --help needs no table
 
         operation = f"{_RMA}{facts.get('op_type')} by ".lower()
-        kinds = {facts.get("initiator_seg_type"), facts.get("target_seg_type")}
+        memories = {facts.get("initiator_seg_type"), facts.get("target_seg_type")}
         theirs = [(name, row) for name, row in self.rma if operation in name]
-        rows = [row for name, row in theirs if _is_in(kinds, name)]
+        rows = [row for name, row in theirs if _is_in(memories, name)]
         if rows:  # replace what lines about endpoints said
             lanes = [(lane, row) for row in rows for lane in _UCX_LANE.findall(row)]
             self.lines = {_transport(lane): row for lane, row in lanes}
@@ -195,7 +200,7 @@ class TransportLines:
             return
         transports = {*map(_transport, _UCX_LANE.findall(lanes))} - {""}
         within_node = transports & _WITHIN_NODE
-        # An endpoint within the node lists the network, too.
+        # An endpoint within the node lists the network, too: it does not count there.
         is_within_node = self.endpoint == "intra" or "shm" in transports
         if is_within_node and (within_node or not _WITHIN_NODE.isdisjoint(self.lines)):
             transports = within_node
@@ -223,9 +228,9 @@ class TransportLines:
         """Return the lines that state the transport, and the way inside it."""
         transport = str(self.facts().get("transport", ""))
         quotes = {way.fact: line for way, line in self.ways.items()}
-        named, _, _ = transport.partition("+")
-        if named in self.lines:
-            quotes["transport"] = self.lines[named]
+        first, _, _ = transport.partition("+")  # of several
+        if first in self.lines:
+            quotes["transport"] = self.lines[first]
         return quotes
 
 

@@ -72,7 +72,8 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 def _header_events(names: Sequence[str], text: str) -> Events:
     layout = read_columns(names, _COLUMNS)
     events: Events = (Begin(), Header([layout]), *unknown_columns(layout, text))
-    is_json = layout[-1].metric == "time"  # which has no average: its end is not known
+    # The JSON, which is read as a table, has a time last. It has no average: its end is not known.
+    is_json = layout[-1].metric == "time"
     return (*events, End(complete=None)) if is_json else events
 
 
@@ -123,7 +124,7 @@ def _fits(row: Row) -> bool:
 def _fits_unit(unit: float, row: Row) -> bool:
     """Return whether time x algbw is the size, if a printed GB has `unit` bytes."""
     time = row.main("time")
-    if time is None:  # --stats without avg, of releases whose GB are 10⁹ bytes
+    if time is None:  # --stats without avg; only releases have it whose GB are 10⁹ bytes
         return unit == _GB
     algbw = row.figures[""]["algbw"]
     low, high = consistency.product(time, algbw.times(unit))
@@ -153,7 +154,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     if any(finding.meaning == _ALTERED for finding in execution.record.findings):
         execution.record.incomplete = _ALTERED
-    return execution.kept(read)
+    return execution.reread_rows(read)
 
 
 TABLE = Table(

@@ -136,8 +136,8 @@ def sizes(help_: str, *default: str, low: str = _NO_END, high: str = _NO_END) ->
     def read(text: str) -> list[int]:
         ranges = parse_sizes(text, low, high).ranges
         sizes: list[int] = []
-        for each in ranges:
-            sweep = Sweep(first=each[0], last=each[-1])
+        for bounds in ranges:  # one size, or the first and the last
+            sweep = Sweep(first=bounds[0], last=bounds[-1])
             sizes += sweep.sizes()
         return sizes
 

@@ -287,7 +287,7 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(column.pattern, re.ASCII) for column in layout)
 
 
-def is_left(text: str, layout: Layout) -> bool:
+def is_rest_of_row(text: str, layout: Layout) -> bool:
     """Return whether a line that is not a row may be what is left of one."""
     return consistency.is_remains(text.split(), cell_patterns(layout))
 

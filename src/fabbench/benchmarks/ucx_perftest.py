@@ -135,6 +135,7 @@ def _fits(row: Row) -> bool:
 def _figures(row: Row) -> Sequence[Sequence[Printed]]:
     """Return time, bandwidth and message rate: of the last interval and overall, or only these."""
     numbers = [printed(cell) for cell in row.cells]
+    # Behind one or two other numbers stand these three, each for the interval and then overall.
     count = len(numbers) // 4  # several threads have only the overall ones
     first = len(numbers) - 3 * count
     return [numbers[at::count] for at in range(first, first + count)]
@@ -163,10 +164,11 @@ def _are_of_one_test(execution: Execution) -> bool:
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
+    # Return the row with the result of each test.
     is_batch = any(row.labels for row in execution.rows)  # whose tests each count from the start
     if not is_batch and not _are_of_one_test(execution):
         execution.record.findings.append(MIXED_TABLES)
-        return execution.kept(lambda row: None)  # noqa: ARG005
+        return execution.reread_rows(lambda row: None)  # noqa: ARG005
     last: dict[str, Row] = {}  # the result of each test; the name of a single one is empty
     for row in execution.rows:
         name = row.labels.get("operation", "")

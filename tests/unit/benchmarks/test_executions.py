@@ -99,7 +99,7 @@ def test_each_row_is_returned_when_it_comes() -> None:
 
 def test_a_table_that_is_settled_returns_its_rows_at_the_end() -> None:
     def settle(found: Any) -> Any:
-        return found.kept(lambda row: row if row.size != 2048 else None)
+        return found.reread_rows(lambda row: row if row.size != 2048 else None)
 
     reader = Reader(toy(settle=settle))
     lines = (*START, *rows(1024, 2048, 4096))

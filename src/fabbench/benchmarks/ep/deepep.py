@@ -79,6 +79,7 @@ def _setting(text: str) -> Setting | None:
         return Setting(labels={"dtype": _DTYPES[dtype[1]]})
     from fabbench.catalog.paths import ways  # imported here: few logs need it
 
+    # The line of NVSHMEM's debug text alone; of any other line nothing but the sign is left.
     for way in ways(_OF_NVSHMEM + text.partition(_OF_NVSHMEM)[2]):
         return Setting(facts={way.fact: way.value, "transport": way.network})
     return None
@@ -100,8 +101,8 @@ def _with_figures(row: Row) -> Row | None:
     labels = {"rank": row.line.stream.rank}
     operations = text.split(" | ")
     parts = [*filter(None, map(_PART.fullmatch, operations))]
-    wanted = 2 if "Dispatch bandwidth" in text else 1  # one line for dispatch and combine
-    if len(parts) != wanted or not all(map(_is_whole, parts)):
+    expected = 2 if "Dispatch bandwidth" in text else 1  # one line for dispatch and combine
+    if len(parts) != expected or not all(map(_is_whole, parts)):
         return None
     for part in parts:
         labels |= {name: part[name] for name in ("dtype", "rank") if part[name]}
@@ -166,7 +167,7 @@ def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
 
 
 def settle(execution: Execution) -> list[Row]:
-    """Return the rows that count."""
+    """Return the rows that count; add findings on what their figures leave open."""
     record = execution.record
     if record.case != "test_ep":
         unstated = "DeepEP prints no number of bytes: it is given as 0."
@@ -180,7 +181,7 @@ def settle(execution: Execution) -> list[Row]:
     # does not count if no other is like it.
     last = execution.last_line
     is_last_cut = [*_lines_that_may_be_cut(execution.rows)] == [last]
-    return execution.kept(
+    return execution.reread_rows(
         lambda row: None if is_last_cut and row.line.number == last else _with_figures(row)
     )
 
@@ -193,7 +194,7 @@ def _lines_that_may_be_cut(rows: Sequence[Row]) -> Iterator[int]:
 
 def slowest(rows: Sequence[Row]) -> list[str]:
     """Return the rank with the lowest rate of each operation, where several print theirs."""
-    rates: dict[str, dict[float, str]] = {}
+    rates: dict[str, dict[float, str]] = {}  # operation → rate in bytes/s → the rank that has it
     for row in rows:
         for operation, figures in row.figures.items():
             ranks = rates.setdefault(operation, {})

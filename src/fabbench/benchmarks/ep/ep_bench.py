@@ -62,9 +62,9 @@ def _inside(text: str) -> Events | None:
         name, value = setting.groups()
         fact = name.lower().replace("-", "_")
         return (Setting(facts={fact: value.lower()}),)
-    if text.startswith("--- "):
+    if text.startswith("--- "):  # a heading: below it stand times of the kernels alone, or all
         return (Setting(title="kernel" if "ernel" in text else ""),)
-    if text.startswith("Validate mode:   enabled"):
+    if text.startswith("Validate mode:   enabled"):  # then a validation has to close it
         return (Setting(facts={"checked": "yes"}), End(complete=False))
     if text.startswith("Global validation: Dispatch="):
         return (End(), *[Wrong()] * text.count("FAILED"))
@@ -100,7 +100,7 @@ class Summary:
             for name, number in _FIGURE.findall(text)
             if float(number)  # one of 0 moved nothing
         }
-        if whole[1] and metric == "bandwidth":
+        if whole[1] and metric == "bandwidth":  # the rank that is printed with the minimum
             self.slowest.append(f"rank {whole[1]} in {operation}")
-        read = row._replace(labels={"operation": operation}, figures=figures)
-        return read if is_ascending(read) else None
+        with_figures = row._replace(labels={"operation": operation}, figures=figures)
+        return with_figures if is_ascending(with_figures) else None

@@ -30,11 +30,11 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     mode: str
     file: str
-    shape: str
-    words: str
-    fabrics: Mapping[str, str]
-    also: Mapping[str, str] = {}
-    gid: str = "NCCL_IB_GID_INDEX"
+    shape: str  # How it is started: `ranks`, `torchrun` or `node`
+    words: str  # Its options, with fields of the work
+    fabrics: Mapping[str, str]  # → variables, `NAME=VALUE …`
+    also: Mapping[str, str] = {}  # An option that not every program has → its words
+    gid: str = "NCCL_IB_GID_INDEX"  # The variable of RoCE's GID index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +98,9 @@ class EpWork(Work):
 
     def _programs(self) -> Sequence[Program]:
         """Return those with these kernels: inside a host another one may measure."""
-        known = records.load("fabbench.benchmarks.ep", "programs.toml", Program)
+        programs = records.load("fabbench.benchmarks.ep", "programs.toml", Program)
         wanted = (self.program, self.mode)
-        return [each for each in known if (each.name, each.mode) == wanted]
+        return [program for program in programs if (program.name, program.mode) == wanted]
 
     @property
     def needs(self) -> Needs:
@@ -118,7 +118,7 @@ class EpWork(Work):
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`; empty if it can."""
-        fabrics = [name for each in self._programs() for name in each.fabrics]
+        fabrics = [name for program in self._programs() for name in program.fabrics]
         if fabric in fabrics:
             return nccl_env.why_unsupported(fabric, host)
         networks = ", ".join(fabrics)
@@ -131,8 +131,8 @@ class EpWork(Work):
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
         gpus = nccl_env.gpus_per_host(hosts)
-        program = next(each for each in self._programs() if fabric in each.fabrics)
-        of_nccl = environment(fabric, hosts)  # torch, too, sets up its ranks with NCCL
+        program = next(known for known in self._programs() if fabric in known.fabrics)
+        of_nccl = environment(fabric, hosts)  # tests with torch set up their ranks with NCCL, too
         settings = [word.split("=") for word in program.fabrics[fabric].split()]
         gid = gid_setting(program.gid, fabric, hosts)
         env = {**of_nccl.env, **gid, **dict(settings)}
@@ -143,7 +143,7 @@ class EpWork(Work):
         case = program.file.removesuffix(".py")
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
         (step,) = nccl_env.rank_steps(execution, "ep", {case: commands}, limits)
-        ranks = gpus * len(hosts)  # not processes
+        ranks = gpus * len(hosts)  # not processes, of which there may be one per node
         step = replace(step, facts={**step.facts, "ranks": ranks})
         return (with_torch_variables(step, hosts, self.port) if self.tests else step,)
 

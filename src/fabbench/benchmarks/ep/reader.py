@@ -20,7 +20,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows that count, and name the slowest ranks in a finding."""
     if execution.record.case == ep_bench.CASE:
         summary = ep_bench.Summary()
-        rows = execution.kept(summary.read)
+        rows = execution.reread_rows(summary.read)
         slowest = summary.slowest
     else:
         rows = deepep.settle(execution)

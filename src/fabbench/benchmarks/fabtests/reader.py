@@ -12,7 +12,7 @@ from fabbench.benchmarks.events import End, Error, Events, Header, Setting, Wron
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process
-from fabbench.benchmarks.tables import Layout, Row, is_left, read_columns
+from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
@@ -63,7 +63,7 @@ def _remains(text: str, layout: Layout) -> bool:
         return True
     has_name = layout[0].metric == "name"
     is_word = has_name and len(text.split()) < 2  # it could be any word: the size identifies a row
-    return not is_word and is_left(text, layout)
+    return not is_word and is_rest_of_row(text, layout)
 
 
 def _fits(row: Row) -> bool:

@@ -99,7 +99,7 @@ class LibfabricWork(PairWork):
     @property
     def _endpoint_of_program(self) -> str:
         """The endpoint type that the program is named after; empty: it has several."""
-        _, kind, *_ = self.program.split("_")
+        _, kind, *_ = self.program.split("_")  # fi_rma_bw: rma
         return _ENDPOINTS.get(kind, "")
 
     def endpoint_on(self, fabric: str) -> str:
@@ -120,7 +120,7 @@ class LibfabricWork(PairWork):
         speed = _SPEEDS.get(provider(fabric), _USUAL_SPEED)
         one_way_s = speed.start_s + size / speed.rate
         once_s = 2 * one_way_s
-        if "pingpong" not in self.program:  # many messages are under way
+        if "pingpong" not in self.program:  # many messages are under way: they share start-ups
             once_s = speed.start_s / 10 + size / speed.rate
         fitting = self.seconds_on(fabric) / once_s
         at_least = max(fitting, 10)

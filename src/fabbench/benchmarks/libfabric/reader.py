@@ -88,7 +88,7 @@ def read_command(
 
 
 def read_arguments(program: str, words: list[str], known: Options) -> Setting | None:
-    """Read the arguments of a program: its side, endpoint, size and iterations.
+    """Read the arguments of a program: its side, endpoint (-e), size (-S) and iterations (-I).
 
     None if they are not valid.
     """
@@ -271,22 +271,22 @@ def _rounded_up_quotient(dividend: int, divisor: int) -> int:
 
 
 def _only_requested(printed_range: Range, requested: Given) -> Range:
-    """Return the number of the command line alone; `_NEITHER` if it would print differently.
+    """Return the number of the command line alone; `_NO_NUMBER` if it would print differently.
 
     The whole range where the command line states none.
     """
     low, high = printed_range
     if requested is None:
         return printed_range
-    return Range(requested, requested) if low <= requested <= high else _NEITHER
+    return Range(requested, requested) if low <= requested <= high else _NO_NUMBER
 
 
 _ONE_WAY = lazy(r"pingpong|_lat")
 """In names of programs that send one message at a time back and forth."""
 _SEVERAL = lazy(r".*(?:_mt|ubertest)|fi_efa_.*")
 """Names of programs that send several messages per iteration."""
-_NEITHER = Range(low=1, high=0)
-"""No number prints like this, and is that of the command line, too."""
+_NO_NUMBER = Range(low=1, high=0)
+"""Empty: the number of the command line would not print like this."""
 _ONCE = Range(low=1, high=1)
 _TWICE = Range(low=2, high=2)
 _MANY = Range(low=3, high=1 << 20)
@@ -317,7 +317,8 @@ def measure(row: Row, size: Given, count: Given) -> Measured | None:
     # not known, two transfers per iteration, there and back, show the first.
     is_one_way = _ONE_WAY.search(program) if program else 2 in transfers
     is_exact = sizes.low == sizes.high or _is_exactly_as_printed(row, sizes.low, counts)
-    return Measured(sizes.low, is_exact, _figures(row, "latency" if is_one_way else "time"))
+    time_metric = "latency" if is_one_way else "time"
+    return Measured(sizes.low, is_exact, _figures(row, time_metric))
 
 
 def _is_exactly_as_printed(row: Row, size: int, counts: Range) -> bool:
@@ -337,22 +338,22 @@ def _is_exactly_as_printed(row: Row, size: int, counts: Range) -> bool:
 def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
     """Return how many transfers per iteration fit the printed total and time; empty: none do.
 
-    1, 2, or, for many, the upper end of `_MANY`.
+    1, 2, or, for many, the upper end of `_MANY`. `counts`: of iterations.
     """
     total = size_range(row.cell("total"))
     seconds = row.cell("elapsed").removesuffix("s")
     elapsed = printed(seconds)
-    time = row.main("time") or ANYTHING
-    found: list[int] = []
-    for times in _possible_transfers(row.record.case or ""):
-        fewest = counts.low * times.low
-        most = counts.high * times.high
+    time = row.main("time") or ANYTHING  # of one transfer
+    fitting: list[int] = []
+    for per_iteration in _possible_transfers(row.record.case or ""):
+        fewest = counts.low * per_iteration.low
+        most = counts.high * per_iteration.high
         moved = Range(fewest * sizes.low, most * sizes.high)
-        has_moved = moved.low <= total.high and total.low <= moved.high
-        has_taken = elapsed.overlaps(fewest * time.low, most * time.high)
-        if has_moved and has_taken:
-            found.append(times.high)
-    return found
+        fits_total = moved.low <= total.high and total.low <= moved.high
+        fits_elapsed = elapsed.overlaps(fewest * time.low, most * time.high)
+        if fits_total and fits_elapsed:
+            fitting.append(per_iteration.high)
+    return fitting
 
 
 def _possible_transfers(program: str) -> Sequence[Range]:
@@ -376,10 +377,10 @@ def _is_one_measurement(row: Row, sizes: Range) -> bool:
     return is_of_size and low <= 1 <= high
 
 
-def _figures(row: Row, time: str) -> Mapping[str, Printed]:
-    """Return the metrics that were measured. `time`: the metric of a transfer's time."""
+def _figures(row: Row, time_metric: str) -> Mapping[str, Printed]:
+    """Return the metrics that were measured. `time_metric`: what a transfer's time is called."""
     figures: dict[str, Printed] = {}
-    metrics = {"time": time, "bandwidth": "bandwidth", "message_rate": "message_rate"}
+    metrics = {"time": time_metric, "bandwidth": "bandwidth", "message_rate": "message_rate"}
     for name, metric in metrics.items():
         figure = row.main(name)
         if figure is not None and figure.is_measured():
@@ -403,22 +404,22 @@ class Process(Execution):
     section: str = ""
     """Of the open fi_info block."""
 
-    def takes(self, setting: Setting, *, has_header: bool, begins: bool) -> bool:
+    def is_subject_of(self, setting: Setting, *, has_header: bool, begins: bool) -> bool:
         """Return whether a line is about it; if not, it is about another one in its stream.
 
-        `begins`: whether the line is a command line.
+        `setting`: what the line states. `begins`: whether it is a command line.
         """
         if setting.case and self.record.case and setting.case != self.record.case:
             return False
         side = setting.facts.get("side")
         if side and side not in self.sides:
-            is_first = not self.sides and not self.tables
+            is_first = not self.sides and not self.headers_read
             # In a stream that nothing names, both sides of a pair may print.
             return is_first or (len(self.sides) == 1 and self.stream == NO_STREAM)
         if not side and not has_header:
             return True
         # Each side prints one table, and has one command line.
-        is_table_due = self.tables < max(len(self.sides), 1)
+        is_table_due = self.headers_read < max(len(self.sides), 1)
         return is_table_due and not (side and begins)
 
     def expect_table_of(self, side: str) -> None:
@@ -428,7 +429,7 @@ class Process(Execution):
         """
         if side and side not in self.sides:
             self.sides.append(side)
-            tables_to_come = len(self.sides) - self.tables
+            tables_to_come = len(self.sides) - self.headers_read
             self.side = side if tables_to_come == 1 else ""
         self.side = self.stream.side or self.side
 
@@ -476,7 +477,7 @@ class Pair:
         return self.current[stream]
 
     def report(self, fact: str, value: str, side: str) -> None:
-        """Record a fact that a process reports about itself; empty values are none.
+        """Record a fact that a process of a side (empty: unknown) reports; empty values are none.
 
         Another domain than that of fabbench's step is not what was to be measured.
         """
@@ -491,7 +492,7 @@ class Pair:
         """Return the first value of a fact; empty: not reported."""
         return next(iter(self.reported.get(fact, {})), "")
 
-    def iterations(self) -> set[Range]:
+    def iteration_ranges(self) -> set[Range]:
         """Return the ranges of iterations that its rows print: one range if all are alike."""
         return {
             count_range(row.cell("count"), process.iterations)
@@ -524,7 +525,7 @@ class PairReader(Reader):
         # Inside a block of fi_info, its lines come first.
         if process is not None and process.section and self._read_information(line.text, process):
             return ()
-        is_open = process is not None
+        is_open = process is not None  # else an error may be of any program
         events = read_any_line(self._table, line, process, may_fail=is_open)
         readings = None if events is None else self._assemble(events, line)
         if line.text.endswith("fi_info:") and self._pair.is_open:  # a block of it begins
@@ -539,16 +540,16 @@ class PairReader(Reader):
         begins = marker.kind == "begin"
         is_ours = begins and facts.get("benchmark") == self._table.benchmark
         is_same = self._pair.name == marker.execution
-        # The steps of one execution are of one pair; any other step ends it.
+        # The steps of one execution are of one pair; any other step that begins ends it.
         before = self.close() if begins and not (is_ours and is_same) else ()
         pair = self._pair
         if is_ours:
             pair.name = marker.execution
             program = facts.get("program", "")
             pair.record.case = pair.record.case or facts.get("program")
-            if "together" in facts:
+            if "together" in facts:  # this pair ran at the same time as others
                 pair.record.facts["together"] = facts["together"]
-            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), "")
+            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), side="")
         if is_ours or pair.name == marker.execution:  # a step begins or ends, and its processes do
             pair.step = marker if is_ours else None
             pair.current.clear()
@@ -562,7 +563,7 @@ class PairReader(Reader):
         if not pair.is_open:
             return ()
         record = pair.record
-        iterations = [*pair.iterations()]
+        iterations = [*pair.iteration_ranges()]
         for process in pair.processes:
             process.checked()  # which moves stray rows to the damaged ones
         if pair.is_mixed:
@@ -573,7 +574,7 @@ class PairReader(Reader):
         self._judge(pair)
         _add_reported_facts(pair)
         match iterations:
-            case [Range(low, high)] if low == high:
+            case [Range(low, high)] if low == high:  # all rows print one number, and not truncated
                 record.facts["iterations"] = low
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)
@@ -599,7 +600,7 @@ class PairReader(Reader):
         begins = any(isinstance(event, Begin) for event in events)
         may_begin_process = has_header or setting.case is not None
         readings: list[Reading] = []
-        if may_begin_process and not self._pair.process_at(line.stream).takes(
+        if may_begin_process and not self._pair.process_at(line.stream).is_subject_of(
             setting, has_header=has_header, begins=begins
         ):
             readings += self._begin_process(line.stream)
@@ -654,7 +655,7 @@ class PairReader(Reader):
     # -- blocks of fi_info
 
     def _read_information(self, text: str, process: Process) -> bool:
-        """Read a line of a block of fi_info; return False for a line that ends the block."""
+        """Read a line of a block of fi_info; return False for one behind the block, not read."""
         section = _SECTION.fullmatch(text)
         information = _INFO_LINE.fullmatch(text)
         if section is not None:
@@ -688,7 +689,7 @@ class PairReader(Reader):
             labels=dict(self._labels(row, process)),
             figures={"": measured.figures},  # the main ones: there are no statistics
         )
-        return process.count(row) if process.accepts(row) else ()
+        return process.count_row(row) if process.accepts(row) else ()
 
     def _labels(self, row: Row, process: Process) -> Iterator[tuple[str, str]]:
         # Of the fabtests, ping-pongs print one-way times. fi_pingpong, whose table has a case of
@@ -708,14 +709,17 @@ class PairReader(Reader):
 
 
 def _information(section: str, name: str, printed: str) -> tuple[str, str]:
-    """Return the fact in a line of fi_info, and its value; empty: it is not read."""
+    """Return the fact in a line of fi_info, and its value; empty: it is not read.
+
+    `section`: the structure that the line is of; `name` and `printed`: its two columns.
+    """
     # (?!) matches nothing.
     fact, pattern = _INFO_FACTS.get((section, name), ("", "(?!)"))
     match = re.fullmatch(pattern, printed)
     value = match[1] if match is not None else ""
     if fact == "endpoint":
         return (fact, value.lower())
-    if fact == "libfabric" and value:  # its providers of 1.18 have version 118
+    if fact == "libfabric" and value:  # providers of libfabric 1.18 print 118
         major = value[:-2]
         minor = int(value[-2:])
         return (fact, f"{major}.{minor}")

@@ -29,10 +29,11 @@ class Copies:
         self.printer: str | None = None
         """The rank whose stream has the table. None: there is no table."""
         self.devices: dict[int, Device] = {}
+        """Rank → the device that was listed last for it; a second one may be a copy's."""
         self._kinds = defaultdict[str, set[str]](set)
-        """The kinds of lines that each rank printed."""
+        """Rank → the kinds of its lines that are no rows. Rank ``""``: lines without a label."""
         self._sizes: dict[tuple[str, ...], int] = {}
-        """Of the last row, by rank, type, redop and root: where there is no header."""
+        """Rank, type, redop and root → the size of the last row; only of streams without header."""
         # Whether two rows of one type, redop and root have the same size, as copies print.
         self._has_size_twice = False
 
@@ -49,8 +50,8 @@ class Copies:
 
     def note_device(self, device: Device) -> None:
         """Note the device of a rank: those of copies are on several hosts, or have several pids."""
-        known = self.devices.get(device.rank, device)
-        if (known.host, known.pid) != (device.host, device.pid):
+        listed_before = self.devices.get(device.rank, device)
+        if (listed_before.host, listed_before.pid) != (device.host, device.pid):
             self.are_several = True
         self.devices[device.rank] = device
 
@@ -92,7 +93,7 @@ class Copies:
         cells = line.text.split()
         size = int(cells[0])
         row_kind = (rank, *cells[2:5])
-        before = self._sizes.get(row_kind, -1)
+        before = self._sizes.get(row_kind, -1)  # -1, below any size: there is none
         self._sizes[row_kind] = size
         if not kinds.isdisjoint(_FOOTERS):
             return not self._has_size_twice
@@ -105,10 +106,11 @@ class Copies:
         `finished`: whether this one is; `has_rows`: whether its table has any.
         """
         before = self._kinds[rank]  # the kinds of lines above
-        # A launcher labels either all copies or none.
-        is_labeled_alike = bool(rank) == bool(self._kinds.get(""))
+        # Below lines without a label this one has one, or below none without it has none: a
+        # launcher labels either all copies or none.
+        is_labeled_otherwise = bool(rank) == bool(self._kinds.get(""))
         prints_rows = rank == self.printer and has_rows
-        if not before and parsed.stage <= Stage.HEADER and is_labeled_alike:
+        if not before and parsed.stage <= Stage.HEADER and is_labeled_otherwise:
             # Rows that nothing stands above: the head of their table is cut off.
             return finished or prints_rows
         if parsed.stage is Stage.BANNER:

@@ -146,7 +146,7 @@ def _cells(row: Any) -> tuple[list[str], Layout]:
     cells.append(str(row["root"]).strip())
     for name in sides:
         side = row[name]
-        cells += (_figure(side[each]) for each in (time, "alg_bw", "bus_bw"))
+        cells += (_figure(side[key]) for key in (time, "alg_bw", "bus_bw"))
         cells.append(side["nwrong"] or "N/A")
         each_iteration = row.get(f"{name}_per_iter")
         cells += (_figure(each_iteration[key]) for key in statistics)

@@ -69,7 +69,7 @@ class NcclExecution(Execution):
     def add_line(self, parsed: ParsedLine, rank: str = "") -> None:
         """Add what a line of a rank says, which is no row."""
         if not self.copies.note_line(parsed, rank):
-            return  # the header of a copy's table, which is not read
+            return  # the header of a copy's table: of several, one is read
         for event in parsed.events:
             if isinstance(event, Device):
                 self.copies.note_device(event)
@@ -169,10 +169,10 @@ class NcclExecution(Execution):
         self.wrong_sides += row.wrong
         self.has_checks = row.checked or bool(self.has_checks)
         if self.unsettled is not None and len(self.unsettled) == _ROWS_TO_SETTLE:
-            self.settle()
+            self.settle_arithmetic()
         return row.points
 
-    def settle(self) -> None:
+    def settle_arithmetic(self) -> None:
         """Choose the arithmetic that the rows so far fit, and take back those that do not."""
         rows = self.unsettled or []
         self.unsettled = None
@@ -203,7 +203,7 @@ class NcclExecution(Execution):
         are_all = len(lines) == len(damaged)
         if self.points or not are_all or len(lines) < 2:
             return ()
-        label, *_ = _DIGIT.split(lines[0].text, maxsplit=1)
+        label, *_ = _DIGIT.split(lines[0].text, maxsplit=1)  # what stands before the size
         rows = [self._row_behind(label, line) for line in lines]
         whole = [row for row in rows if row is not None]
         layouts = {row.layout for row in whole}
@@ -227,7 +227,7 @@ class NcclExecution(Execution):
         notes = {note.kind: note for note in self.notes}
         if "usage" in notes:  # its program's name, if nothing else names it
             record.case = record.case or notes["usage"].value
-        self.settle()
+        self.settle_arithmetic()
         self.shortcut = None  # it refers to this execution: a cycle would keep its rows
         super().finish()
         # FAILED counts checks (row × side × rank); without a footer, the rows are the only source.
@@ -235,7 +235,7 @@ class NcclExecution(Execution):
         self._add_failures(notes)
         devices = [*self.copies.devices.values()]
         record.hosts = frozenset(device.host for device in devices)
-        record.processes = [each.process for each in devices if each.pid]
+        record.processes = [device.process for device in devices if device.pid]
         record.gpus = frozenset(device.gpu for device in devices)
         record.facts |= _facts_of_devices(devices)
         record.findings += gpu_shared(devices)
@@ -294,8 +294,8 @@ class NcclReader(Reader):
 
     def __init__(self) -> None:
         self._execution: NcclExecution | None = None
-        self._named: str | None = None
-        """The case of the last command line: about the execution that begins next."""
+        self._case_ahead: str | None = None
+        """The case of the last command line: about the execution that begins next; None: none."""
         self._is_foreign = False
         """Whether the lines are of another program that prints the same ones."""
         self._wrapped = ""
@@ -316,7 +316,7 @@ class NcclReader(Reader):
             execution.copies.begins_other_run(line)  # notes its size
         rows = execution.read_rows(line)
         if rows is None:  # no part of a table: a whole row that is held did not go on
-            before += execution.add_rows(execution.torn.release_whole())
+            before += execution.add_rows(execution.torn.release_whole_row())
             readings = self._read_no_row(line)
             return [*before, *(readings or ())] if before else readings
         if execution is not self._execution:  # a new one begins with this row
@@ -334,7 +334,7 @@ class NcclReader(Reader):
         may_go_on = parsed is None and _LONG_COMMENT.match(text)
         self._wrapped = text if may_go_on else ""
         if parsed is None:
-            self._named = read_command(text) or self._named
+            self._case_ahead = read_command(text) or self._case_ahead
             return None
         if parsed.stage is Stage.BANNER:  # only a banner tells the programs apart
             self._is_foreign = parsed.kind == "foreign"
@@ -356,19 +356,19 @@ class NcclReader(Reader):
     @override
     def close(self) -> Sequence[Reading]:
         readings = self._end_execution()
-        self._named = None
+        self._case_ahead = None
         self._is_foreign = False
         return readings
 
     def _new_execution(self) -> NcclExecution:
         # It is not open yet: only a row or a line of nccl-tests opens it.
-        record = Record(benchmark="nccl", case=self._named)
+        record = Record(benchmark="nccl", case=self._case_ahead)
         return NcclExecution(TABLE, record)
 
     def _open_execution(self, execution: NcclExecution) -> NcclExecution:
         """Begin an execution: the command line was about it."""
         self._execution = execution
-        self._named = None
+        self._case_ahead = None
         return execution
 
     def _end_execution(self) -> list[Reading]:
@@ -377,5 +377,5 @@ class NcclReader(Reader):
         self._execution = None
         if execution is None:
             return []
-        rest = execution.add_rows(execution.torn.release())
+        rest = execution.add_rows(execution.torn.release_held())
         return [*rest, *execution.add_rows_damaged_alike(), execution.finish()]

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from fabbench.benchmarks import UNREADABLE
 from fabbench.benchmarks.events import Remains, RowLine
 from fabbench.benchmarks.nccl.rows import begins_row, has_open_end, read_row, sample
-from fabbench.benchmarks.tables import Layout, is_left
+from fabbench.benchmarks.tables import Layout, is_rest_of_row
 from fabbench.model.log import Line
 from fabbench.model.patterns import lazy
 
@@ -52,32 +52,32 @@ class TornRows:
         if joined is not None:
             return joined
         if row is not None:
-            return [*self.release(before=row), *self._return_or_hold(row)]
+            return [*self.release_held(before=row), *self._return_or_hold(row)]
         if closed:
             return None
         if self._may_begin_row(line.text):
-            before = self.release()
+            before = self.release_held()
             self.held = Held(line)
             return before
         has_cells = len(line.text.split()) > 2
-        if not has_cells or not is_left(line.text, self._layouts[0]):
+        if not has_cells or not is_rest_of_row(line.text, self._layouts[0]):
             return None
-        return [*self.release_whole(), Remains(line)]
+        return [*self.release_whole_row(), Remains(line)]
 
     def has_whole(self, rows: Rows) -> bool:
         """Return whether one of the last rows, or what is held, is a whole row."""
         held = () if self.held is None else (self.held.row,)
-        return any(isinstance(each, RowLine) for each in (*rows, *held))
+        return any(isinstance(row, RowLine) for row in (*rows, *held))
 
-    def release_whole(self) -> Rows:
+    def release_whole_row(self) -> Rows:
         """Return the whole row that is held: it did not go on.
 
         The beginning of one stays held: between two pieces may be lines of others.
         """
         is_whole = self.held is not None and self.held.row is not None
-        return self.release() if is_whole else ()
+        return self.release_held() if is_whole else ()
 
-    def release(self, before: RowLine | None = None) -> Rows:
+    def release_held(self, before: RowLine | None = None) -> Rows:
         """Return what is held, whole or damaged, and hold nothing. `before`: the row that follows.
 
         A single word above a whole row may be the name of a host, and nothing of the table.
@@ -123,14 +123,16 @@ class TornRows:
         if held.row is not None and not _WORD.fullmatch(line.text):
             return None  # what goes on behind a whole row is the rest of its last number
         candidates = self._candidates(held, line.text)
-        rows = [row for row in (read_row(each, self._layouts) for each in candidates) if row]
+        read = (read_row(candidate, self._layouts) for candidate in candidates)
+        rows = [row for row in read if row is not None]
         whole = [row for row in rows if sample(row).is_plausible()]
         if len({row.cells for row in whole}) == 1:
             return self._return_or_hold(whole[0])
         # Several rows: which one was printed is not known.
         if whole or alone is not None or held.row is not None:
             return None
-        begun = next((each for each in candidates if self._may_begin_row(each.text)), None)
+        beginnings = (piece for piece in candidates if self._may_begin_row(piece.text))
+        begun = next(beginnings, None)
         if begun is None or len(begun.text) > _LONGEST:
             return None
         self.held = Held(begun)  # a row in three pieces or more

@@ -113,7 +113,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     if _DEFAULTS.items() <= facts.items():
         execution.record.findings.append(_SLOW)
-    return execution.kept(read)
+    return execution.reread_rows(read)
 
 
 def _is_cut(row: Row) -> bool:

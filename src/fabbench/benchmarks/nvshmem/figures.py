@@ -115,27 +115,28 @@ class _NotesByKind:
 
     def __init__(self, execution: Execution) -> None:
         self.record = execution.record
-        self.rows = len(execution.rows)
-        self.all = defaultdict[str, list[Note]](list)
-        for each in execution.notes:
-            self.all[each.kind].append(each)
+        self.row_count = len(execution.rows)
+        self.by_kind = defaultdict[str, list[Note]](list)
+        for note_of_line in execution.notes:
+            self.by_kind[note_of_line.kind].append(note_of_line)
         self.options = printed_options(self.first("options").value)
-        self.pes = _node_pes(self.all["pe"])
-        # How many more processes said that they are PE 0: each measures alone.
-        self.copies = len(self.all["copy"])
+        self.pes = _node_pes(self.by_kind["pe"])
+        """PE → its number on its node, as far as they said it."""
+        # How many more processes said that they are PE 0: each is a job of its own, of one PE.
+        self.lone_copies = len(self.by_kind["copy"])
 
     def first(self, kind: str) -> Note:
         """Return the first note of a kind; an empty one if there is none."""
-        return next(iter(self.all[kind]), Note(kind=""))
+        return next(iter(self.by_kind[kind]), Note(kind=""))
 
     def below_rows(self, kind: str) -> Sequence[Note]:
         """Return those below the last row."""
-        return [each for each in self.all[kind] if each.rows >= self.rows]
+        return [found for found in self.by_kind[kind] if found.rows_above >= self.row_count]
 
     @property
     def names_all_pes(self) -> bool:
         """Whether each PE has said which it is: each prints the options, too."""
-        lists_of_options = len(self.all["options"])
+        lists_of_options = len(self.by_kind["options"])
         expected = {*range(lists_of_options or len(self.pes))}
         return bool(self.pes) and self.pes.keys() == expected
 
@@ -159,7 +160,7 @@ def settle(execution: Execution) -> Sequence[Row]:
         "iterations": notes.options.get("iterations"),
         "nvshmem": notes.first("version").value,
         "warmup": notes.options.get("warmup iterations"),
-        "ranks": 1 if notes.copies else ranks,
+        "ranks": 1 if notes.lone_copies else ranks,
         **_hosts(notes, ranks),
     }
     _add_facts(record, facts)
@@ -179,7 +180,7 @@ def _add_facts(record: Record, facts: Mapping[str, str | int | None]) -> None:
 def _hosts(notes: _NotesByKind, ranks: int) -> dict[str, int]:
     """Return the number of hosts, and of GPUs of each, if all PEs have said where they are."""
     are_all_known = sorted(notes.pes) == [*range(ranks)]
-    if not ranks or notes.copies or not are_all_known:
+    if not ranks or notes.lone_copies or not are_all_known:
         return {}
     hosts = [*notes.pes.values()].count(0)  # every node has exactly one first PE
     return consistency.ranks_of_hosts(ranks, hosts)
@@ -193,18 +194,18 @@ def _printed_rows(execution: Execution, notes: _NotesByKind) -> list[Row]:
     record = execution.record
     program = record.case or ""
     titles = [row.title for row in execution.rows]
-    titles += (note.value for note in notes.all["title"])
+    titles += (note.value for note in notes.by_kind["title"])
     job = next(filter(None, (*titles, execution.title)), "")
     record.case = program or case_of(job) or None
     is_announced = bool(job) or has_begun(execution.notes)
     rows: list[Row] = []
     for _, table in groupby(execution.rows, key=lambda row: row.table):
         below_header = [*table]
-        if not notes.copies:  # else processes that are each PE 0, alone, print the same tables
+        if not notes.lone_copies:  # else processes that are each PE 0, alone, print the same tables
             below_header = _rows_of_one_sweep(below_header, rows, execution, announced=is_announced)
         rows += below_header
     rows = [row._replace(title=row.title or program) for row in rows]
-    are_pes_certain = notes.names_all_pes and not notes.copies
+    are_pes_certain = notes.names_all_pes and not notes.lone_copies
     for row in _contradictions(rows, ranks=len(notes.pes) if are_pes_certain else None):
         execution.damage(row.line)
         rows.remove(row)
@@ -221,19 +222,20 @@ def _rows_of_one_sweep(
     excerpt without any (`announced`: it is not), or if `above` has the table: a program prints
     each once.
     """
-    kept = _length_of_sweep(table)
+    count = _length_of_sweep(table)
     if announced and not table[0].title:
-        kept = 0
-    first = _key(table[0])
-    if first in map(_key, above):
-        kept = 0
+        count = 0
+    first = _what_is_measured(table[0])
+    if first in map(_what_is_measured, above):
+        count = 0
         execution.record.findings.append(_REPEATED)
-    for row in table[kept:]:
+    for row in table[count:]:
         execution.damage(row.line)
-    return [*table[:kept]]
+    return [*table[:count]]
 
 
-def _key(row: Row) -> tuple[str, int, Mapping[str, str]]:
+def _what_is_measured(row: Row) -> tuple[str, int, Mapping[str, str]]:
+    # A program measures each of these once.
     return (row.title, row.size, row.labels)
 
 
@@ -242,7 +244,7 @@ def _length_of_sweep(rows: Sequence[Row]) -> int:
 
     A barrier has no size: its sweep is over the threads of a block.
     """
-    largest = -1
+    largest = -1  # below any size: 0 may be the first
     labels = {**rows[0].labels, "threads": ""}
     for at, row in enumerate(rows):
         size = int(row.labels.get("threads", row.size))
@@ -303,7 +305,8 @@ def _implied_ranks(rows: Sequence[Row]) -> int:
     if low <= 1 <= high:  # the factor of a broadcast by any number of PEs
         return 0
     shape = ALL_REDUCE if low > 1 else GATHERING  # 2(n-1)/n, or (n-1)/n
-    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
+    any_share = (0.0, math.inf)  # only busbw / algbw counts here
+    numbers = {*shape.candidates(Ratios(*any_share, low, high))}
     return numbers.pop() if len(numbers) == 1 else 0
 
 
@@ -385,17 +388,17 @@ def _network(transport: str, provider: str) -> str:
 
 def _add_failures(record: Record, notes: _NotesByKind) -> None:
     """Add why the execution failed: errors that no row follows; and that another one is cut off."""
-    grave = (*notes.all["fatal"], *notes.below_rows("error"))
-    errors = [error.value for error in grave]
-    if notes.copies:
+    final_errors = (*notes.by_kind["fatal"], *notes.below_rows("error"))
+    errors = [error.value for error in final_errors]
+    if notes.lone_copies:
         record.failures.insert(
             0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?"
         )
     record.failures += (f"NVSHMEM reported: {error}" for error in dict.fromkeys(errors))
     below = len(notes.below_rows("options"))
-    above = len(notes.all["options"]) - below
+    above = len(notes.by_kind["options"]) - below
     # Each PE prints the options once: those below the rows are of PEs that start again.
-    if notes.rows and below and above == len(notes.pes):
+    if notes.row_count and below and above == len(notes.pes):
         record.incomplete = (
             "Below the last row the options of another execution are printed, and it has no row."
         )
@@ -454,10 +457,10 @@ _MOST_WARNINGS = 5
 
 def _warnings(notes: _NotesByKind) -> Iterator[Finding]:
     """Yield the program's warnings, and the errors that rows follow."""
-    # Errors printed before the last row: `rows` counts the rows above a note.
-    survived = [error for error in notes.all["error"] if error.rows < notes.rows]
-    survived += notes.all["warning"]
+    survived = [error for error in notes.by_kind["error"] if error.rows_above < notes.row_count]
+    survived += notes.by_kind["warning"]
     counts = Counter(message.value for message in survived)
+    # Equal ones are merged to one finding; `times` says how many there were, as " 3 times".
     for words, times in merged(counts.items())[:_MOST_WARNINGS]:
         begin = max(words.find("NVSHMEM WARN"), 0)
         meaning = f"NVSHMEM warned{times}, but still printed rows."
@@ -488,6 +491,7 @@ def _rounded(notes: _NotesByKind) -> Iterator[Finding]:
     iterations = notes.options.get("iterations", 0)
     if not 0 < iterations <= _MILLION:
         return
+    # By what share the truncated quotient makes them too high: 0 where the million divides.
     excess = _MILLION / iterations / (_MILLION // iterations) - 1
     if excess >= 0.001:
         percent = excess * 100

@@ -163,7 +163,7 @@ class NvshmemWork(Work):
             per_host = self.pes_per_host or gpus
             if not collective(name):  # point-to-point: two PEs in total
                 per_host = 2 // len(hosts)
-            if not per_host:
+            if not per_host:  # of more than two hosts
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
                 raise RequestError(many, hint="Choose two: --nodes 2.")
             argv = (name, *options)

@@ -180,6 +180,7 @@ def _title(text: str, execution: Execution | None) -> Events | None:
     job = match["job"]
     setting = Setting(title=job)
     if not NVSHMEM_TITLE.fullmatch(job):
+        # The host programs print theirs behind a hash.
         is_of_host = match["hash"] and job.lower() in figures.HOST_TITLES
         if not is_of_host:
             return None
@@ -210,7 +211,7 @@ def _begins_program(job: str, execution: Execution | None) -> bool:
 def _has_begun_once(execution: Execution) -> bool:
     """Return whether the program prints text when it starts, and none has since the last row."""
     count = len(execution.rows)
-    above = [note for note in execution.notes if note.rows < count]
+    above = [note for note in execution.notes if note.rows_above < count]
     below = execution.notes[len(above) :]
     return has_begun(above) and not has_begun(below)
 
@@ -220,6 +221,7 @@ _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 
 def _remains(text: str, layout: Layout) -> bool:
+    """Return whether a line may be what is left of a row, or begins like one."""
     words = text.replace("|", " ").split()
     if layout is _NO_ROWS[0]:  # any row counts, as its columns are not known
         return _ROW.fullmatch(" ".join(words)) is not None

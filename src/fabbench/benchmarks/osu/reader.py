@@ -27,8 +27,8 @@ from fabbench.benchmarks.tables import (
     Layout,
     Row,
     is_ascending,
-    is_left,
     is_prose,
+    is_rest_of_row,
     rate_agrees,
     read_columns,
     unknown_columns,
@@ -270,7 +270,7 @@ def _default_last_size(program: str, text: str) -> int:
 
 
 def _usual_end(case: str | None) -> int:
-    """Return the last size without -m."""
+    """Return the last size without -m: 4 MiB between two ranks, 1 MiB of collectives."""
     return 1 << 22 if _BETWEEN_TWO.search(case or "") else 1 << 20
 
 
@@ -314,9 +314,9 @@ def _is_overlap(overlap: Printed, figures: Figures) -> bool:
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    # A torn row may begin with a number that fits no column.
+    # Whether a line may be what is left of a row: it may begin with a number that fits no column.
     begins_with_number = _NUMBER.match(text) is not None
-    return (begins_with_number and not is_prose(text)) or is_left(text, layout)
+    return (begins_with_number and not is_prose(text)) or is_rest_of_row(text, layout)
 
 
 TABLE = Table(

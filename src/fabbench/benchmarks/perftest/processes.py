@@ -69,23 +69,23 @@ class Process(Execution):
     """
 
     stream: Stream = NO_STREAM
-    step: Marker | None = None
+    step: Marker | None = None  # fabbench's own, in which it was started
     stage: Stage = Stage.START
-    titled: bool = False
-    headed: bool = False
+    has_title: bool = False
+    has_header: bool = False  # Whether names of columns were read
     indented: bool = False
     """Whether the names of columns are."""
-    both: bool = False
+    is_both_ways: bool = False
     """Whether both sides send."""
-    cycles: bool = False
+    is_in_cycles: bool = False  # Whether -C makes times those of the CPU's clock
     is_refused: bool = False
     """Whether its rows are not read."""
     sides: list[str] = field(default_factory=list)
     """Those that the command line, banners and headings name."""
-    setup: set[str] = field(default_factory=set)
+    setup: set[str] = field(default_factory=set)  # Names of the settings above its table
     addresses: dict[str, set[str]] = field(default_factory=dict)
     """`local` or `remote` → queue pairs."""
-    is_known: bool = False
+    is_side_shown: bool = False
     """Whether all that shows its side has been read."""
     is_grouped: bool = False
     """Whether it belongs to a run."""
@@ -120,7 +120,7 @@ class Process(Execution):
         TX is the sender's, RX the receiver's, both if both send; a server that is written to or
         read has neither.
         """
-        if not self.case or not self.titled or self.both:
+        if not self.case or not self.has_title or self.is_both_ways:
             return ""
         depths = self.setup & {"TX depth", "RX depth"}
         if depths == {"TX depth"}:
@@ -133,7 +133,7 @@ class Process(Execution):
 
     def is_other_end(self, other: "Process") -> bool:
         """Return whether the printed addresses are the two ends of the same queue pairs."""
-        # What is local here is remote there.
+        # What is local here is remote there; one end alone proves nothing.
         swapped = {_OTHER[end]: pairs for end, pairs in self.addresses.items()}
         return len(swapped) > 1 and swapped == other.addresses
 
@@ -154,26 +154,26 @@ class Process(Execution):
 
     # -- what lines say
 
-    def ends_before(self, kind: str, side: str) -> bool:
+    def ends_before(self, kind: str, value: str) -> bool:
         """Return whether a kind of line can only belong to a later process.
 
-        `side`: that of a command.
+        `value`: of its note; only that of a command counts, its side.
         """
         has_begun = bool(self.stage or self.record.failures)
         if kind == "command":
             # All output of a background server may be below the client's command: that one is of
             # the other side.
-            return has_begun or self.sides[:1] == [side]
+            return has_begun or self.sides[:1] == [value]
         stage = _STAGES.get(kind)
         if stage is None or not has_begun:
             return False
         if kind == "header":
             # One header without rows yet, or among tables that mix, is of this process.
-            has_table = self.headed and bool(self.rows or self.record.damaged)
+            has_table = self.has_header and bool(self.rows or self.record.damaged)
             return has_table and not self.is_refused
         if self.stage == Stage.TABLE:
             return True
-        if kind == "title" and self.titled:
+        if kind == "title" and self.has_title:
             # A second title shows that two print in turns, unless the first has failed.
             return bool(self.record.failures)
         return stage == Stage.START < self.stage
@@ -181,13 +181,13 @@ class Process(Execution):
     def reach_stage_of(self, kind: str) -> None:
         """Note that a kind of line was printed: its stage, and whether the side is shown by now."""
         self.stage = max(self.stage, _STAGES.get(kind, Stage.START))
-        self.is_known = self.is_known or kind in _SHOWS_SIDE
+        self.is_side_shown = self.is_side_shown or kind in _SHOWS_SIDE
 
     def add_event(self, event: Event) -> None:
         """Add what a line says."""
         match event:
-            case Note(kind="gid"):
-                self._check_link()
+            case Note(kind="gid"):  # one that is an IPv4 address
+                self._check_link_beside_gid()
             case Note():
                 self._add_note(event)
             case Header():
@@ -209,26 +209,26 @@ class Process(Execution):
             case "title":
                 self._add_title(value)
             case "both":
-                self.both = bool(value)
+                self.is_both_ways = bool(value)
             case "cycles":
-                self.cycles = bool(value)
+                self.is_in_cycles = bool(value)
             case "setup":
                 self.setup.add(value)
             case "device":
                 self._check_device(value)
             case "local" | "remote":
                 self.addresses.setdefault(note.kind, set()).add(value)
-            case "results":
+            case "results":  # the heading of each side's share, with --report-both
                 self._refuse_rows(lines.SHARES)
             case "rule":
                 self._end_table()
-            case "sum":
+            case "sum":  # of a script, that may name another benchmark
                 self.record.benchmark = value or self.record.benchmark
 
     def _add_title(self, program: str) -> None:
-        if self.titled:
+        if self.has_title:  # of two that print in turns
             self._refuse_rows(MIXED_TABLES)
-        self.titled = True
+        self.has_title = True
         if not self.case.startswith("raw_ethernet"):  # whose title is that of ib_send
             self.record.case = program
 
@@ -236,7 +236,7 @@ class Process(Execution):
         if self.step is not None and not self.record.off_fabric:
             self.record.off_fabric = self.step.contradiction("device", device, self.stream.side)
 
-    def _check_link(self) -> None:
+    def _check_link_beside_gid(self) -> None:
         """Add a finding if a GID that is an IPv4 address follows an InfiniBand link."""
         if self.record.facts.get("link") == "IB":
             self.add(lines.LINK_AND_GID)
@@ -248,7 +248,7 @@ class Process(Execution):
         self.is_refused = True
 
     def _end_table(self) -> None:
-        if self.headed and self.rows:  # else the rule is above the table
+        if self.has_header and self.rows:  # else the rule is above the table
             self._end_rows()
             self.add(Setting(last_size=0))  # the rule proves the end: no size is expected
             self.add(End())
@@ -260,12 +260,12 @@ class Process(Execution):
     def _add_header(self, header: Header) -> None:
         labels = {"rank": self.stream.rank}
         if not header.is_row:  # a row without a header, of a summary, has no labels of a table
-            if self.headed:
+            if self.has_header:  # of two tables that mix
                 self._refuse_rows(MIXED_TABLES)
-            self.headed = True
+            self.has_header = True
             # All layouts of a header have the same metrics: only their cells' decimals differ.
             is_latency = any(column.metric == "latency" for column in header.layouts[0])
-            if is_latency and self.cycles:
+            if is_latency and self.is_in_cycles:
                 self._refuse_rows(lines.CYCLES)
             labels |= self._table_labels(is_latency=is_latency)
         self.add(Setting(labels=labels))
@@ -296,9 +296,9 @@ class Process(Execution):
         """Return `bi` or `uni`; empty: not known, for only a title shows that there is just one."""
         if not self.case.endswith("_bw"):
             return ""
-        if self.both:
+        if self.is_both_ways:
             return "bi"
-        return "uni" if self.titled else ""
+        return "uni" if self.has_title else ""
 
     # -- rows
 
@@ -308,15 +308,16 @@ class Process(Execution):
         if row is None:
             return ()
         above = self.rows[-1:]
-        if self.titled and above and row.size < above[0].size:
+        if self.has_title and above and row.size < above[0].size:
             # Below a title are the rows of one process: this one's heading is missing.
             self._end_rows()
             self.damage(row.line)
             return ()
-        return self.count(row) if self.accepts(row) else ()
+        return self.count_row(row) if self.accepts(row) else ()
 
     @override
     def fits(self, row: Row) -> bool:
+        # Whether the row is whole, and its figures are consistent.
         # The second half of a row that was torn within its size has no indent.
         begins_with_digit = row.line.text[:1].isdecimal()
         return not (self.indented and begins_with_digit) and Execution.fits(self, row)
@@ -392,7 +393,7 @@ class Terminal:
         if is_passed_over or not text.strip():
             return
         process = self.process
-        is_below_rows = process is not None and process.headed and bool(process.rows)
+        is_below_rows = process is not None and process.has_header and bool(process.rows)
         self._is_below_rule = lines.RULE.fullmatch(text) is not None and not is_below_rows
 
     def _add_without_kind(self, events: Events | None) -> Sequence[Reading] | None:
@@ -412,11 +413,11 @@ class Terminal:
 
     def _add_of_kind(self, line: Line, notes: Sequence[Note], events: Events) -> Sequence[Reading]:
         """Add a line to the process that its kind (the first note) shows; return its points."""
-        kind, side, *_ = notes[0]
-        process = self._process_of(kind, side)
+        kind, value, *_ = notes[0]
+        process = self._process_of(kind, value)
         process.reach_stage_of(kind)
         if kind == "header":
-            if not process.headed or self._is_below_rule:
+            if not process.has_header or self._is_below_rule:
                 # A table with a rule above it has one below it, too: the end that is expected.
                 process.record.finished = False if self._is_below_rule else None
             process.indented = line.text[:1].isspace()
@@ -428,15 +429,16 @@ class Terminal:
                 process.add_event(event)
         return readings
 
-    def _process_of(self, kind: str, side: str) -> Process:
+    def _process_of(self, kind: str, value: str) -> Process:
         """Return the process that a kind of line is of, which may begin with it.
 
-        `side`: that of a command line.
+        `value`: of its note: the side of a command line, or the name of a setting.
         """
         before = self.process
-        if before is not None and not before.ends_before(kind, side):
+        if before is not None and not before.ends_before(kind, value):
             return before
-        if before is not None and before.titled and kind == "setup" and side not in before.setup:
+        is_setting = kind == "setup"
+        if before is not None and before.has_title and is_setting and value not in before.setup:
             # The rest of its set-up: the table above is of another process.
             before.add(MIXED_TABLES)
             before.record.finished = False

@@ -40,7 +40,7 @@ class PerftestReader(Reader):
         process = terminal.process
         # A process is grouped as soon as its side is known, or when another one begins.
         ended = [before] if before is not process else []
-        known = [process] if process is not None and process.is_known else []
+        known = [process] if process is not None and process.is_side_shown else []
         return [*readings, *self._group(*ended, *known)]
 
     @override
@@ -50,7 +50,7 @@ class PerftestReader(Reader):
         # Return what this step ends: the readings of earlier processes.
         is_ours = marker.facts.get("benchmark") == "perftest"
         before = self._step
-        # All steps of one execution of fabbench are one run, number 0.
+        # All steps of one execution of fabbench are one run, number 0: it goes on in this step.
         if is_ours and before is not None and before.execution == marker.execution:
             readings: Sequence[Reading] = self._end_terminals()
         else:
@@ -86,7 +86,7 @@ class PerftestReader(Reader):
                 run = self._run_number(process)
                 self._runs.setdefault(run, []).append(process)
                 self._run_of[process.stream] = run
-                over = self._runs.keys() - self._running()
+                over = self._runs.keys() - self._open_runs()
                 records += (_record(self._runs.pop(number)) for number in sorted(over))
         return records
 
@@ -94,15 +94,15 @@ class PerftestReader(Reader):
         """Return the number of the run that a process is of, which may be a new one."""
         stream = process.stream
         run_before = self._run_of.get(stream)
-        last = max(self._runs, default=-1)
+        last = max(self._runs, default=-1)  # -1: there is none, and the first is number 0
         new = last + 1
         if not stream.rank and not stream.side and self._step is None:
             # Nothing tells processes apart but what they print.
             return next(self._runs_of_peers(process), new)
         # The next process of a stream is of the next run, unless fabbench's step says that it is of
         # the same; the first one is of the run that others have begun.
-        is_of_next = self._step is None
-        run = max(last, 0) if run_before is None else run_before + is_of_next
+        runs_further = 1 if self._step is None else 0
+        run = max(last, 0) if run_before is None else run_before + runs_further
         others = self._runs.get(run, ())
         return run if all(map(process.may_run_with, others)) else new
 
@@ -112,8 +112,8 @@ class PerftestReader(Reader):
             if len(processes) == 1 and processes[0].is_peer(process):
                 yield run
 
-    def _running(self) -> set[int]:
-        """Return the runs that more processes may be of."""
+    def _open_runs(self) -> set[int]:
+        """Return the runs that more processes may be of: the latest one, and each stream's last."""
         return {max(self._runs), *self._run_of.values()}
 
 
@@ -147,7 +147,7 @@ def _merge(record: Record, other: Record) -> None:
 
 def _facts(processes: Sequence[Process]) -> MutableFacts:
     """Return the facts of all processes; different values of one are joined by commas."""
-    values: dict[str, dict[str | int, None]] = {}
+    values: dict[str, dict[str | int, None]] = {}  # fact → its different values, in order
     for process in processes:
         for name, value in process.record.facts.items():
             values.setdefault(name, {})[value] = None
@@ -174,7 +174,7 @@ def _is_finished(processes: Sequence[Process]) -> bool | None:
 
 
 def _name_transport(record: Record) -> None:
-    """Name what perftest prints like something else."""
+    """Tell apart what perftest prints alike: the transports called UD, and two programs."""
     facts = record.facts
     transport = facts.get("transport")
     if transport == "UD" and _EFA_DEVICES.fullmatch(str(facts.get("device"))):

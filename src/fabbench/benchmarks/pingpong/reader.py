@@ -13,7 +13,7 @@ from fabbench.benchmarks.events import Ahead, Error, Events, Header, Setting, Wr
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
-from fabbench.benchmarks.tables import Layout, Row, is_left, read_columns
+from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
 from fabbench.model.log import Record
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
@@ -97,7 +97,7 @@ def _is_acknowledged(row: Row) -> bool:
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    return text.strip() != "0" and is_left(text, layout)  # a lone 0 may be an exit status
+    return text.strip() != "0" and is_rest_of_row(text, layout)  # a lone 0 may be an exit status
 
 
 _TABLE = Table(

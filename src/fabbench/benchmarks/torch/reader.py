@@ -219,8 +219,8 @@ def _begins_row(text: str) -> bool:
 
 def _fits(row: Row) -> bool:
     """Return whether times ascend, rates are the same in bits, and busbw is that of the ranks."""
-    both = [row.figures.get(stat) for stat in ("median", "p99")]  # None: not printed
-    times = [figures["time"] for figures in both if figures]
+    of_stats = [row.figures.get(stat) for stat in ("median", "p99")]  # None: not printed
+    times = [figures["time"] for figures in of_stats if figures]
     if not row.size or not is_ordered(*times):
         return False
     is_same = _is_same_in_bits(row, "algbw") and _is_same_in_bits(row, "busbw")
@@ -269,7 +269,7 @@ class TorchReader(Reader):
 
     def __init__(self) -> None:
         self._by_stream: dict[Stream, Assembler] = {}
-        self._marker: Marker | None = None
+        self._marker: Marker | None = None  # The last one of fabbench
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -292,8 +292,10 @@ class TorchReader(Reader):
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         self._marker = marker
-        return [reading for rank in self._by_stream.values() for reading in rank.mark(marker)]
+        assemblers = self._by_stream.values()
+        return [reading for assembler in assemblers for reading in assembler.mark(marker)]
 
     @override
     def close(self) -> Sequence[Reading]:
-        return [reading for rank in self._by_stream.values() for reading in rank.close()]
+        assemblers = self._by_stream.values()
+        return [reading for assembler in assemblers for reading in assembler.close()]
