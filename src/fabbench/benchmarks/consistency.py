@@ -83,7 +83,7 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
 
 
 def printed_number(token: str, exponent: int, decimals: int | None) -> Printed:
-    """Return the same for what is known to be a number."""
+    """Return what `printed` does, for a text that is known to be a number."""
     digits, _, power = token.lower().partition("e")
     exponent += int(power or 0)
     value = float(f"{digits}e{exponent}")
@@ -209,7 +209,10 @@ def _positions(values: Sequence[int], value: int) -> set[int]:
 
 
 def _tight(before: _Cells, cells: _Cells) -> set[int]:
-    """Return the positions of the cells with the fewest blanks before them, if others have more."""
+    """Return the positions of the cells with the fewest blanks before them, if others have more.
+
+    `before`: the column left of them.
+    """
     columns = zip(before, cells, strict=True)
     blanks = [cell[0] - left[1] for left, cell in columns]
     fewest = min(blanks)
@@ -357,7 +360,7 @@ class Formula(NamedTuple):
         return moved and (bus is None or row.bus_low <= bus <= row.bus_high)
 
     def agrees(self, size: int, sides: Iterable[tuple[Printed, Printed, Printed]]) -> bool:
-        """Return the same for times, rates and bus rates of one size, without their ratios.
+        """Return whether times, rates and bus rates of one size fit: as `fits`, without ratios.
 
         For speed.
         """

@@ -515,6 +515,7 @@ class Assembler(Reader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
+        # Return what the line completes; None: it is of another program, or of the next execution.
         execution = self.execution
         if execution is not None:
             execution.last_line = line.number
@@ -529,7 +530,7 @@ class Assembler(Reader):
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        before = super().mark(marker)
+        before = super().mark(marker)  # a begin marker ends the execution above it
         self._ahead.clear()
         begins = marker.kind == "begin"
         self._is_marked = begins and marker.facts.get("benchmark") == self._table.benchmark
@@ -553,7 +554,7 @@ class Assembler(Reader):
         record.evidence |= transport.evidence()
         if self._table.settle is None:
             return (record,)  # Its points were returned as they were read
-        return (*record.points, record)
+        return (*record.points, record)  # only now it is known which rows count
 
     def _assemble(self, events: Events) -> Sequence[Reading] | None:
         """Add events to the executions that they are about.
@@ -570,6 +571,8 @@ class Assembler(Reader):
         return () if is_claimed else None
 
     def _add_event(self, event: Event) -> Sequence[Reading]:
+        # Return what the event completes. What is about the next execution waits for its beginning;
+        # anything else is about the open one, or opens one.
         match event:
             case RowLine():
                 return self._add_row(event)

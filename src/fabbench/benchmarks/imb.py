@@ -93,6 +93,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if execution is not None:
         skipped = _SKIPPED.fullmatch(text)
         if skipped is not None:
+            # A size that IMB left out, or data that are wrong.
             note = Note("skipped", " ".join(text.split()))
             return (note, Wrong()) if skipped["wrong"] else (note,)
     heading = _HEADING.fullmatch(text)

@@ -124,12 +124,13 @@ class TransportLines:
 
     def add_btl(self, match: re.Match[str]) -> None:
         """Add Open MPI's line about what carries data to a node."""
-        self.nodes[match[1]] = None
-        self._add_lanes(f"{match[2]}/", match.string)
+        node, btl = match.groups()
+        self.nodes[node] = None
+        self._add_lanes(f"{btl}/", match.string)  # as UCX writes a lane
 
     def add_provider(self, match: re.Match[str]) -> None:
         """Add a line about libfabric: a provider, a domain, shared memory or the version."""
-        if match[1]:
+        if match[1]:  # the node that printed it
             self.nodes[match[1]] = None
         named = {name: value for name, value in match.groupdict().items() if value}
         implied = {"provider": "efa"} if "domain" in named else {}  # only EFA's are read
@@ -161,7 +162,7 @@ class TransportLines:
         row = _UCX_ROW.fullmatch(text)
         if row is None:
             return False
-        self._add_lanes(row[1], text)
+        self._add_lanes(row[1], text)  # the last column
         if self.endpoint != "self":
             from fabbench.catalog.paths import ways  # imported here: --help needs no table
 

@@ -55,6 +55,7 @@ def _why_no_device(fabric: str, host: "Host") -> str:
 
 
 def _why_no_nvlink(host: "Host") -> str:
+    # Why the NVLink of a host's GPUs does not connect it with others; empty: it may.
     if host.virtual:
         return "it is a part of one machine, whose NVLink is p2p."
     if not host.gpu_model or connects_hosts(host.gpu_model):  # an unknown model may connect them

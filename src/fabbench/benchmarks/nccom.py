@@ -55,6 +55,8 @@ _SHAPES = (consistency.ALL_REDUCE, consistency.GATHERING, consistency.SAME)
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # The names of columns; within an execution its last line, the average; a command line. None:
+    # any other line.
     if "size(B)" in text:
         names = text.split()
         if names[:2] == ["size(B)", "count(elems)"]:

@@ -230,7 +230,10 @@ NO_LABELS: Labels = MappingProxyType({})
 
 @lru_cache(maxsize=256)
 def stat_labels(stat: str) -> Labels:
-    """Return the labels of the figures of a statistic (`Column.stat`)."""
+    """Return the labels of the figures of a statistic (`Column.stat`).
+
+    ``min`` is the label `stat`, and ``rank=0->1`` the label `rank`; empty: the main figure, without.
+    """
     if not stat:
         return {}
     name, _, value = stat.rpartition("=")

@@ -169,30 +169,30 @@ def _settle(execution: Execution) -> Sequence[Row]:
     if not is_batch and not _are_of_one_test(execution):
         execution.record.findings.append(MIXED_TABLES)
         return execution.reread_rows(lambda row: None)  # noqa: ARG005
-    last: dict[str, Row] = {}  # the result of each test; the name of a single one is empty
+    results: dict[str, Row] = {}  # test → its last row; the name of a single one is empty
     for row in execution.rows:
         name = row.labels.get("operation", "")
         # A later row counts, but none takes the place of a row `Final:` unless it is one, too.
-        if name not in last or row.final or not last[name].final:
-            last[name] = row
-    if last:
-        execution.record.finished = _is_finished(execution, last)
+        if name not in results or row.final or not results[name].final:
+            results[name] = row
+    if results:
+        execution.record.finished = _is_finished(execution, results)
         if execution.size is None:
             execution.record.findings.append(_UNSTATED_SIZE)
-    return [*last.values()]
+    return [*results.values()]
 
 
-def _is_finished(execution: Execution, last: dict[str, Row]) -> bool | None:
+def _is_finished(execution: Execution, results: dict[str, Row]) -> bool | None:
     """Return whether the last row of each test is its result; None: how many tests is not known."""
-    first, *others = last.values()
+    first, *others = results.values()
     # Without a row `Final:`, the last row is the result if it counts all iterations.
     if not others and not first.final and execution.iterations:
         return int(first.cells[0]) >= execution.iterations
     # A test of a batch has begun, and has no row.
-    if execution.labels and execution.labels["operation"] not in last:
+    if execution.labels and execution.labels["operation"] not in results:
         return False
     has_result = bool(execution.record.finished or first.final)
-    return True if "" in last and has_result else None
+    return True if "" in results and has_result else None
 
 
 TABLE = Table(

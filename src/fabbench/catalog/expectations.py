@@ -308,6 +308,7 @@ def assumed_noise(kinds: Collection[str], size: int) -> float:
 
 
 def _noise(kind: str, size: int) -> float:
+    # The standard deviation of a kind at a size; the last row of a kind is of any larger size.
     for row in _deviations():  # the first that fits: their sizes increase
         if row.kind == kind and size <= row.up_to:
             return row.deviation

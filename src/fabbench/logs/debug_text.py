@@ -47,7 +47,7 @@ class HostNames:
     """The host names of one log, learned as they come."""
 
     def __init__(self) -> None:
-        self.names: set[str] = set()
+        self.names: set[str] = set()  # Of hosts
         self.origins: set[str] = set()
         """The texts before INFO in whole debug lines (`host:pid:tid [dev]`)."""
 

@@ -94,6 +94,7 @@ class Prefixes:
 
     def __init__(self, sample: Sequence[str] = ()) -> None:
         self.forms: list[_Text | _Json] = []
+        """The learned prefixes, the latest first."""
         self._groups: dict[str, str] = {}
         """Names in learned prefixes before a banner → the stream group of their lines."""
         self._repeated = _LINES_AGAIN in "\n".join(sample)
@@ -123,16 +124,16 @@ class Prefixes:
         `signed`: whether the sample has lines that only a benchmark prints. No prefix was learned
         from those: then only debug lines can show one.
         """
-        shown = _debug_lines(sample) if signed else sample
-        cut = [self.cut(line)[0] for line in shown]
+        lines = _debug_lines(sample) if signed else sample
+        cut = [self.cut(line)[0] for line in lines]
         texts = [f"{text} " for text in cut if text.strip()]
         labels = [match for match in map(_LABEL.match, texts) if match is not None]
-        sure = [label for label in labels if _DEBUG_LINE.match(label.string, label.end())]
+        certain = [label for label in labels if _DEBUG_LINE.match(label.string, label.end())]
         nearly_all = max(2, _NEARLY_ALL * len(texts))
-        if not sure and not signed and len(labels) >= nearly_all:
-            sure = labels
-        if sure:  # one is enough: its pattern fits the labels of all ranks
-            pattern = _pattern(sure[0][0])
+        if not certain and not signed and len(labels) >= nearly_all:
+            certain = labels
+        if certain:  # one is enough: its pattern fits the labels of all ranks
+            pattern = _pattern(certain[0][0])
             self.forms.append(_Text(re.compile(pattern)))
 
     def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
@@ -285,7 +286,7 @@ class _Text:
 class _Json:
     """Lines that are JSON objects, with the output of the program as one value."""
 
-    key: str
+    key: str  # That of the value
 
     def cut(self, text: str) -> _Cut | None:
         """Return the value, which may hold several lines; None if the line is not such an object.
@@ -319,7 +320,7 @@ def _entries(text: str) -> dict[str, Any]:
 
 
 def _flat(entries: dict[str, Any]) -> dict[str, Any]:
-    # Of equal keys, the outermost one counts.
+    # The entries, and those of the objects among their values. Of equal keys, the outermost counts.
     inner: dict[str, Any] = {}
     for value in entries.values():
         if isinstance(value, dict):

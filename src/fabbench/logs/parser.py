@@ -325,7 +325,8 @@ class LogParser:
         return None
 
     def _learn_host(self, text: str) -> None:
-        # nccl-tests list each rank's host and device above their table.
+        # nccl-tests list each rank's host and device above their table: names that help to split
+        # torn lines.
         device = _DEVICE_HOST.search(text)
         if device is not None:
             self._hosts.learn(device[1])
@@ -591,7 +592,7 @@ class _LineKind(NamedTuple):
     """Whether nothing else needs it: it is no launcher's message or error, and has no prefix."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # the same line may be asked about again and again
 def _line_kind(text: str) -> _LineKind:
     known = benchmarks()
     begins = frozenset(name for name in known if known[name].may_begin(text))

@@ -87,6 +87,7 @@ class _Needed:
             self._read_operation(str(operation), argument)
 
     def _read_operation(self, name: str, argument: Any) -> None:
+        # Python's parser names the operations of a pattern, and what arguments each has.
         match name:
             case "LITERAL":
                 self._adjacent += chr(argument)
@@ -133,6 +134,7 @@ class _Needed:
         self._add_candidate(union)
 
     def _needed_by(self, parsed: Any, *, any_case: bool) -> frozenset[Literal] | None:
+        # The best set of literals of a part of the pattern alone; None: it needs none.
         nested = _Needed(any_case=any_case)
         nested.read(parsed)
         return nested.best()
@@ -142,6 +144,7 @@ class _Needed:
             self._candidates.append(literals)
 
     def _end_adjacent(self) -> None:
+        # What comes next may be anything: the characters so far are one literal.
         if self._adjacent:
             self._add_candidate(frozenset({Literal(self._adjacent, self._any_case)}))
         self._adjacent = ""

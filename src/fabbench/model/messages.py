@@ -266,6 +266,7 @@ def redacted(value: Any) -> Any:
 
 
 def _redacted_field(name: object, value: Any) -> Any:
+    # Of an environment, the names of its variables tell which values are secret.
     if name in _ENVIRONMENTS and isinstance(value, Mapping):
         return environment({key: str(text) for key, text in value.items()})
     return redacted(value)

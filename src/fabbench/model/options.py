@@ -103,7 +103,7 @@ class Seconds(Type):
             if number is None:
                 return None
             seconds = float(number[1])
-            return seconds if seconds and seconds >= low else None
+            return seconds if seconds and seconds >= low else None  # 0 is valid nowhere
 
         expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
         super().__init__(expected, "SECONDS", read)
@@ -158,6 +158,7 @@ def _path(text: str) -> Path | None:  # None: blank
 
 
 def _directory(text: str) -> Path | None:
+    # One that exists, or may be made; None: blank.
     path = _path(text)
     is_file = path is not None and path.exists() and not path.is_dir()
     if is_file or "://" in text:

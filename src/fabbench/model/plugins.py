@@ -66,7 +66,7 @@ class Plugins(Mapping[str, T], Generic[T]):
                 plugin = self._import(name)
             else:
                 plugin = _load(self._entries[name], self._protocol)
-            if plugin is None:
+            if plugin is None:  # a module that defines none
                 raise KeyError(name)
             self._loaded[name] = plugin
         return self._loaded[name]

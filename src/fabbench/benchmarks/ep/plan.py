@@ -148,6 +148,8 @@ class EpWork(Work):
         return (with_torch_variables(step, hosts, self.port) if self.tests else step,)
 
     def _argv(self, program: Program, gpus: int) -> Sequence[str]:
+        # The program's own words, filled in with fields of the work; those of `also` only where
+        # their field is set.
         tokens = self.tokens or _TOKENS[self.mode]
         values = {**asdict(self), "gpus": gpus, "tokens": tokens}
         also = [words for name, words in program.also.items() if values[name]]

@@ -199,6 +199,7 @@ class LibfabricWork(PairWork):
 
     @override
     def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
+        # What the begin marker of a step states; `size` None: all sizes of the program.
         facts: MutableFacts = {"benchmark": self.benchmark}
         if self.benchmark != self.program.removeprefix("fi_"):
             # A benchmark of several programs (fabtests): the marker says which one this is.

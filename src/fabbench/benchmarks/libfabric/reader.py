@@ -63,7 +63,7 @@ from fabbench.model.patterns import lazy
 
 _TIMED_OUT = lazy(r"\s*\d+s timeout expired.*")
 # The names of 2014 and 2015 only repeat the size.
-_NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
+_NAME_OF_SIZE = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 _ENDPOINT = re.compile(r"fi_(msg|rdm|dgram)_")
 
 Options: TypeAlias = tuple[str, str, str]
@@ -74,25 +74,25 @@ Then the letters of those whose value may be omitted: ``-E`` and ``-E=4000``.
 
 
 def read_command(
-    text: str, program: re.Pattern[str], known: Options, case: str | None = None
+    text: str, program: re.Pattern[str], valid_options: Options, case: str | None = None
 ) -> Events | None:
     """Read a line that starts a program; None for a line that only names it.
 
     `case`: the case, if it is not named after the program.
     """
     command = read_command_line(text, program)
-    setting = read_arguments(*command, known) if command is not None else None
+    setting = read_arguments(*command, valid_options) if command is not None else None
     if setting is None:
         return None
     return (Begin(), setting._replace(case=case or setting.case))
 
 
-def read_arguments(program: str, words: list[str], known: Options) -> Setting | None:
+def read_arguments(program: str, words: list[str], valid_options: Options) -> Setting | None:
     """Read the arguments of a program: its side, endpoint (-e), size (-S) and iterations (-I).
 
     None if they are not valid.
     """
-    short, long, optional = known
+    short, long, optional = valid_options
     # getopt has no values that may be omitted: such options are left out, and say nothing here.
     may_omit_value = tuple(f"-{letter}" for letter in optional)
     kept = [word for word in words if not (may_omit_value and word.startswith(may_omit_value))]
@@ -557,6 +557,7 @@ class PairReader(Reader):
 
     @override
     def close(self) -> Sequence[Reading]:
+        # End the pair: what all its processes printed is one record. Then a new one may begin.
         pair = self._pair
         self._pair = _new_pair(self._table)
         self._heading = NO_FACTS
@@ -704,7 +705,7 @@ class PairReader(Reader):
             "device": process.step.facts.get("device", "") if process.step is not None else "",
         }
         for name, label in labels.items():
-            if label and not _NO_NAME.fullmatch(label):
+            if label and not _NAME_OF_SIZE.fullmatch(label):  # which only repeats the size
                 yield (name, label)
 
 

@@ -88,7 +88,7 @@ class Arithmetic:
 
     def fits(self, sample: Sample) -> bool:
         """Return whether a row has the formula, and the usual ratio of size and count."""
-        usual = self._multiple
+        usual = self._multiple  # None: the size tells nothing; 0: every size is 0
         if usual and sample.size != sample.unit * usual:
             return False
         if usual == 0 and sample.multiple < 0:  # one of them is not 0, or they do not divide

@@ -303,6 +303,8 @@ class NcclReader(Reader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
+        # Return what the line completes: points of rows, and the record of an execution that ended
+        # above it. None: it is not of nccl-tests.
         line = line._replace(text=row_texts(line.text)[-1])  # of a table in Markdown, the cells
         if self._execution is None and not may_be_row(line.text):
             return self._read_no_row(line)
@@ -313,7 +315,7 @@ class NcclReader(Reader):
         if execution.copies.begins_other_run(line):
             before += self._end_execution()
             execution = self._new_execution()
-            execution.copies.begins_other_run(line)  # notes its size
+            execution.copies.begins_other_run(line)  # only to note its size there, too
         rows = execution.read_rows(line)
         if rows is None:  # no part of a table: a whole row that is held did not go on
             before += execution.add_rows(execution.torn.release_whole_row())

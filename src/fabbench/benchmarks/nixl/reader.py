@@ -65,7 +65,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 def _header(text: str) -> Events:
     layout = read_columns(_NAMES.findall(text), _COLUMNS)
-    if "MiB" in text:  # the format until August 2025
+    if "MiB" in text:  # the format until August 2025, whose figures have six significant digits
         layout = tuple(
             column if column.cell == COUNT else column._replace(cell=_SIX_DIGITS)
             for column in layout

@@ -334,6 +334,7 @@ def _labels(row: Row, notes: _NotesByKind, metrics: AbstractSet[str]) -> dict[st
 
 
 def _direction(title: str, notes: _NotesByKind) -> str:
+    # `uni` or `bi`, by the title, else by the options; empty: not known.
     titled = DIRECTION.search(title)
     if titled is not None:
         return "uni" if titled[0] == "_uni" else "bi"

@@ -337,6 +337,7 @@ def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # Return what a line other than a row means; None: it is of another program.
     text = text[:_LONGEST_LINE].strip()
     events = _of_table(text, execution)
     # For speed, other lines are searched only if they have one of a few words.

@@ -128,13 +128,13 @@ def _title(match: re.Match[str]) -> Events:
 
 def _program_of_title(title: str) -> str:
     """Return the program without `osu_`: the rewritings of names.csv, one after another."""
-    for row in _names():
+    for row in _rewritings_of_titles():
         title = re.sub(row["pattern"], row["name"], title)
     return title
 
 
 @cache
-def _names() -> Sequence[Mapping[str, str]]:
+def _rewritings_of_titles() -> Sequence[Mapping[str, str]]:
     return [*rows_of("names.csv", "fabbench.benchmarks.osu")]
 
 
@@ -288,6 +288,7 @@ _NUMBER = lazy(r"(?!\s*+(?:\d\s*+){3,}$|.*[|+])\s*+\d++(?:[.,]\d++)*(?:\s|$)")
 
 
 def _fits(row: Row) -> bool:
+    # Whether the figures of a row can be those of one measurement.
     if rate_agrees(row) is False:  # None: it has no rate
         return False
     overlap = row.read("overlap")

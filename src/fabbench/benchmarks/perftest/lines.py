@@ -238,7 +238,7 @@ def _warning(match: re.Match[str]) -> Iterator[Event]:
 
 def _wrong(match: re.Match[str]) -> Iterator[Event]:
     yield Note("wrong")
-    count = int(match["errors"][:9])
+    count = int(match["errors"][:9])  # in a damaged line there may be thousands of digits
     yield Wrong(max(count, 1))  # the line reports a failure, whatever its count
 
 

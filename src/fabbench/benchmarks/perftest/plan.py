@@ -165,6 +165,7 @@ class PerftestWork(PairWork):
 
     @override
     def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
+        # What the begin marker of a step states; `size` None: all sizes in one run.
         del fabric
         facts: MutableFacts = {"benchmark": "perftest", "test": self.test}
         facts["device"] = rail.client

@@ -258,6 +258,7 @@ class Process(Execution):
         self.layouts = [(*layout, NEVER) for layout in self.layouts]
 
     def _add_header(self, header: Header) -> None:
+        # Labels of all rows below it; none are read where it shows that they mix, or have no unit.
         labels = {"rank": self.stream.rank}
         if not header.is_row:  # a row without a header, of a summary, has no labels of a table
             if self.has_header:  # of two tables that mix
@@ -326,7 +327,7 @@ class Process(Execution):
     def finish(self) -> Record:
         record = Execution.finish(self)
         repeats_one_size = len(self.rows) > 1 == len(self.sizes)  # as --run_infinitely does
-        if repeats_one_size:  # no end is expected
+        if repeats_one_size:  # no end is expected: without one, `finished` is None, not False
             record.finished = record.finished or None
         if lines.IWARP in self.setup:  # its connections are named as InfiniBand's are
             record.facts["transport"] = "iWARP"

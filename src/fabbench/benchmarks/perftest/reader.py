@@ -33,7 +33,7 @@ class PerftestReader(Reader):
         terminal = self._terminals.get(line.stream)
         if terminal is None:
             terminal = self._terminals[line.stream] = Terminal(line.stream, self._step)
-        before = terminal.process
+        before = terminal.process  # which the line may end
         readings = terminal.feed(line)
         if readings is None:
             return None
@@ -121,6 +121,7 @@ class PerftestReader(Reader):
 
 
 def _record(processes: Sequence[Process]) -> Record:
+    # The record of a run: what its server and client printed, of each rail or rank.
     record = Record(benchmark="perftest", facts={})
     for process in processes:
         _merge(record, process.finish())

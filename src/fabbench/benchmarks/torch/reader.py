@@ -205,6 +205,7 @@ def _cells(text: str) -> Cells:
 
 
 def _remains(text: str, layout: Layout) -> bool:
+    # Whether a line may be what is left of a row, in sentences or in a table.
     if layout in _IN_SENTENCES:  # a result line whose other one is missing
         return text.lstrip().startswith(("algbw:", "busbw:"))
     if "|" not in text:
