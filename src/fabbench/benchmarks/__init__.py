@@ -224,8 +224,8 @@ class Benchmark(ABC):
         from fabbench.catalog.images import images, lacks
 
         if lacks(image, self.name):
-            known = [entry.image for entry in images() if self.name in entry.benchmarks.split()]
-            public = " or ".join(name for name in known if not name.startswith("docker/"))
+            having_it = [entry.image for entry in images() if self.name in entry.benchmarks.split()]
+            public = " or ".join(name for name in having_it if not name.startswith("docker/"))
             hint = (
                 f"Pass one with --image{public and ': ' + public}. docs/images.md says what "
                 "it needs."
@@ -233,7 +233,7 @@ class Benchmark(ABC):
             # The last image of the table may be one that fabbench builds itself.
             built = (
                 " fabbench's docker/benchmark builds one."
-                if known and known[-1].startswith("docker/")
+                if having_it and having_it[-1].startswith("docker/")
                 else ""
             )
             raise RequestError(f"The image {image} has no {self.name}.", hint=hint + built)
@@ -248,8 +248,8 @@ class Benchmark(ABC):
 
     def cases(self, work: Any) -> Sequence[str]:
         """Return the cases that a work runs."""
-        named = getattr(work, self.cases_field) if self.cases_field else ""
-        return (named,) if isinstance(named, str) else tuple(named)
+        names = getattr(work, self.cases_field) if self.cases_field else ""
+        return (names,) if isinstance(names, str) else tuple(names)
 
     def printed_metrics(self, work: Any) -> Sequence[str]:
         """Return every metric that a work may print, those of its first case first."""

@@ -316,10 +316,10 @@ UNKNOWN_TEST = note(
 
 def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> Iterator[Finding]:
     """Yield a finding that lists the sizes whose figures are not measurements."""
-    if known := set(sizes):
+    if distinct := set(sizes):
         yield warning(
             "not-a-number",
-            f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.",
+            f"Figures at {format_sizes(distinct)} are 0, inf or nan, and are left out.",
             advice,
         )
 
@@ -446,8 +446,8 @@ def choose_formula(
     def votes(formula: Formula) -> int:
         return sum(map(formula.fits, rows))
 
-    stated = [shape.of(ranks) for shape in shapes] if ranks is not None else []
-    best = max(stated, key=votes, default=None)
+    of_stated_ranks = [shape.of(ranks) for shape in shapes] if ranks is not None else []
+    best = max(of_stated_ranks, key=votes, default=None)
     if best is not None and 2 * votes(best) > len(rows):
         return best
     # Where the ratio of the two rates is precise enough to tell formulas apart.
@@ -456,7 +456,7 @@ def choose_formula(
     computed = (
         shape.of(number) for row in sharp for shape in shapes for number in shape.candidates(row)
     )
-    best = max(dict.fromkeys((*stated, *computed)), key=votes, default=None)
+    best = max(dict.fromkeys((*of_stated_ranks, *computed)), key=votes, default=None)
     few = 0 < len(shapes) <= _SHAPES_OF_ONE
     if best is None:
         # No number of ranks explains even a single row: whichever is returned contradicts all of

@@ -184,8 +184,8 @@ class TransportLines:
 
         operation = f"{_RMA}{facts.get('op_type')} by ".lower()
         memories = {facts.get("initiator_seg_type"), facts.get("target_seg_type")}
-        theirs = [(name, row) for name, row in self.rma if operation in name]
-        rows = [row for name, row in theirs if _is_in(memories, name)]
+        of_operation = [(name, row) for name, row in self.rma if operation in name]
+        rows = [row for name, row in of_operation if _is_in(memories, name)]
         if rows:  # replace what lines about endpoints said
             lanes = [(lane, row) for row in rows for lane in _UCX_LANE.findall(row)]
             self.lines = {_transport(lane): row for lane, row in lanes}

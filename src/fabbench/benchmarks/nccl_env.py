@@ -113,7 +113,7 @@ def rank_commands(
     argv: Sequence[str],
     fabric: str,
     hosts: Sequence["Host"],
-    given: "NcclEnvironment",
+    env_of_ranks: "NcclEnvironment",
     per_host: int,
 ) -> "tuple[Command, ...]":
     """Return the commands that start ranks, from where the program is on each host.
@@ -130,8 +130,8 @@ def rank_commands(
         program = host.programs.get(argv[0], argv[0])
         command = Command(
             argv=(program, *argv[1:]),
-            env={**given.env, **host_id},
-            unset=tuple(name for name in given.unset if name not in host_id),
+            env={**env_of_ranks.env, **host_id},
+            unset=tuple(name for name in env_of_ranks.unset if name not in host_id),
         )
         by_host.append(command)
     commands: list[Command] = []

@@ -33,11 +33,11 @@ def pair_step(
     """
     device = str(facts.get("device", ""))
     size = facts.get("size")
-    named = "all" if size is None else str(size)  # in bytes: ids are for programs
-    shown = "all sizes" if size is None else format_size(int(size))
+    size_in_id = "all" if size is None else str(size)  # in bytes: ids are for programs
+    size_in_label = "all sizes" if size is None else format_size(int(size))
     return Step(
-        id=f"{execution}/{device}-{named}" if device else f"{execution}/{named}",
-        label=f"{device} {shown}".strip(),
+        id=f"{execution}/{device}-{size_in_id}" if device else f"{execution}/{size_in_id}",
+        label=f"{device} {size_in_label}".strip(),
         commands=commands,
         timeout_s=timeout_s,
         facts=facts,

@@ -232,7 +232,7 @@ NO_LABELS: Labels = MappingProxyType({})
 def stat_labels(stat: str) -> Labels:
     """Return the labels of the figures of a statistic (`Column.stat`).
 
-    ``min`` is the label `stat`, and ``rank=0->1`` the label `rank`; empty: the main figure, without.
+    ``min`` is the label `stat`, and ``rank=0->1`` the label `rank`; empty: the main figure.
     """
     if not stat:
         return {}
@@ -255,10 +255,10 @@ _MEASURES = lazy(r"(?<![a-z])(?:lat|latency|((?:bi|m)?bw))(?![a-z])")
 
 def are_of_test(layout: Layout, test: str) -> bool:
     """Return whether columns can be those of a test whose name says what it measures per size."""
-    named = _MEASURES.search(test)
-    if named is None or SIZE not in layout:
+    match = _MEASURES.search(test)
+    if match is None or SIZE not in layout:
         return True
-    wanted = "bandwidth" if named[1] else "latency"
+    wanted = "bandwidth" if match[1] else "latency"
     return any(column.metric == wanted for column in layout)
 
 

@@ -79,9 +79,9 @@ def lacks(image: str, benchmark: str) -> bool:
 
     All tags of a repository have the same.
     """
-    known = _known_tags(image)
-    has_it = [tag.has(benchmark) for tag in known]
-    return bool(known) and not any(has_it)
+    tags = _known_tags(image)
+    has_it = [tag.has(benchmark) for tag in tags]
+    return bool(tags) and not any(has_it)
 
 
 def why_unfit(image: str, gpu_model: str, driver: str) -> tuple[str, str]:

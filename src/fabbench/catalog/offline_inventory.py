@@ -73,17 +73,17 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     All hosts are alike but for their names; the first one carries the note on where all of this is
     from. Variants have views of their own; the hosts of the inventory are those of the first.
     """
-    known = _system_with_nics(instance_type) if instance_type else None
-    resources = override_resources(_resources(known, profile), amounts)
+    node_type = _system_with_nics(instance_type) if instance_type else None
+    resources = override_resources(_resources(node_type, profile), amounts)
     mpirun = MPIRUN
-    nics = _nics(known, profile, resources, needs)
+    nics = _nics(node_type, profile, resources, needs)
     if not image and not nics.by_aws:
         # Only AWS's machines and images have programs in folders that are known.
         needs = replace(needs, folders={})
         mpirun = "mpirun"
     unnamed = [_unnamed_device(number) for number in range(1, nics.number + 1)]
     devices = needs.devices or tuple(unnamed)
-    name = known.name if known else ""
+    name = node_type.name if node_type else ""
     has_efa = bool(devices) and nics.link == "efa"
     folders = {program: _folders(program, target, needs) for program in needs.programs}
     programs = _certain_paths(folders)  # the others are searched for when they are started
@@ -96,7 +96,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         devices=dict.fromkeys(devices, nics.link),
         settings=profile.settings if profile else {},
         gpus=_gpus(name, resources, target, needs),
-        gpu_model=known.gpu_model if known else "",
+        gpu_model=node_type.gpu_model if node_type else "",
         instance_type=name,
         programs=programs,
         searched={name: places for name, places in folders.items() if name not in programs},
@@ -104,7 +104,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     )
     hosts = [replace(host, name=host_name) for host_name in _names(nodes, name, target)]
     if hosts:
-        note = _origin_note(known, resources, amounts, profile)
+        note = _origin_note(node_type, resources, amounts, profile)
         hosts[0] = replace(hosts[0], search_notes=(note,))
     views = {
         variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts)
@@ -181,12 +181,12 @@ def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> i
     return gpus
 
 
-def _resources(known: System | None, profile: Profile | None) -> PodResources:
+def _resources(node_type: System | None, profile: Profile | None) -> PodResources:
     """Return what pods would request on a system, or by a profile; nothing where both are None."""
-    if known is None:
+    if node_type is None:
         return resources_of_profile(profile) if profile else PodResources()
-    fewest_nics = known.nics[-1] if known.is_ec2 else 0  # any node of the type has so many
-    return PodResources(gpus=known.gpus, resource=EFA, devices=fewest_nics)
+    fewest_nics = node_type.nics[-1] if node_type.is_ec2 else 0  # any node of the type has so many
+    return PodResources(gpus=node_type.gpus, resource=EFA, devices=fewest_nics)
 
 
 def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:

@@ -98,9 +98,9 @@ class HostNames:
         """
         if word in self.names:
             return ""
-        known = self._known_end(word)
-        cell = word.removesuffix(known)
-        if known and _CELL.fullmatch(cell):
+        host_name = self._known_end(word)
+        cell = word.removesuffix(host_name)
+        if host_name and _CELL.fullmatch(cell):
             return cell
         if before.strip():  # cells of a row, of which the word may have the last
             return f"{word}{UNREADABLE}" if _CELLS.fullmatch(before) else ""

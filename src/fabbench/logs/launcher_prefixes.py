@@ -153,16 +153,16 @@ class Prefixes:
         """Cut prefixes that stand before each other; each learned form occurs once."""
         forms = self.forms
         for _ in range(_MAX_STACKED):
-            known = _KNOWN.match(text, 0, _LONGEST_KNOWN)
-            if known is not None:
-                text = text[known.end() :]
-                stream = _with_known(stream, known)
+            known_prefix = _KNOWN.match(text, 0, _LONGEST_KNOWN)
+            if known_prefix is not None:
+                text = text[known_prefix.end() :]
+                stream = _with_known(stream, known_prefix)
             form, cut = _first_cut(forms, text)
             if cut is not None:
                 forms = _without(forms, form)
                 text, stream = self._with_learned(text, *cut, stream)
             may_have_more = bool(forms) or text[:1] in _NESTED
-            is_cut = cut is not None or known is not None
+            is_cut = cut is not None or known_prefix is not None
             if not (is_cut and may_have_more):
                 break
         return text, stream
@@ -194,8 +194,8 @@ class Prefixes:
         `rest` and `fields`: the text without the prefix, and the rank and names in that.
         """
         rank = fields.get("rank", "")
-        named = (value for name, value in fields.items() if name != "rank")
-        names = " ".join(named)
+        names_stated = (value for name, value in fields.items() if name != "rank")
+        names = " ".join(names_stated)
         is_new = names not in self._groups
         if names and is_new and find_sign(rest, all_signs(begins=True)) >= 0:
             # Each name that begins an execution is a group. The first one's group also has all the
@@ -225,16 +225,16 @@ def _debug_lines(sample: Sequence[str]) -> Iterable[str]:
     return by_origin.values()
 
 
-def _with_known(stream: Stream, known: re.Match[str]) -> Stream:
+def _with_known(stream: Stream, prefix: re.Match[str]) -> Stream:
     """Return a stream with what a known prefix states.
 
     Its only group is named after a field of the stream, with a digit, as names must differ.
     """
-    name = known.lastgroup
+    name = prefix.lastgroup
     if name is None:
         return stream
     field_name = name.rstrip("1234")
-    stated: Stream = _with(stream, **{field_name: known[name]})
+    stated: Stream = _with(stream, **{field_name: prefix[name]})
     return stated
 
 

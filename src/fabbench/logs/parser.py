@@ -419,8 +419,8 @@ class LogParser:
         """
         group = self._groups.get(stream.group)
         if group is None:
-            known = benchmarks()
-            names = sorted(known, key=lambda name: known[name].joins_groups)
+            all_benchmarks = benchmarks()
+            names = sorted(all_benchmarks, key=lambda name: all_benchmarks[name].joins_groups)
             readers = {name: self._joint_readers.get(name) for name in names}
             group = self._groups[stream.group] = StreamGroup(readers)
         return group
@@ -543,10 +543,10 @@ class _RepeatedCuts:
 
         Learned prefixes take more than a lookup.
         """
-        known = self._streams.get(raw[: self._length])
-        if known is None or self._prefixes.forms:
+        known_stream = self._streams.get(raw[: self._length])
+        if known_stream is None or self._prefixes.forms:
             return self._prefixes.cut(raw)
-        return raw[self._length :], known
+        return raw[self._length :], known_stream
 
     def cut_again(self, raw: str, text: str, stream: Stream) -> tuple[str, Stream]:
         """Return the text and stream of a line that is not usual: more of it may be a prefix.
@@ -594,8 +594,8 @@ class _LineKind(NamedTuple):
 
 @lru_cache(maxsize=256)  # the same line may be asked about again and again
 def _line_kind(text: str) -> _LineKind:
-    known = benchmarks()
-    begins = frozenset(name for name in known if known[name].may_begin(text))
+    all_benchmarks = benchmarks()
+    begins = frozenset(name for name in all_benchmarks if all_benchmarks[name].may_begin(text))
     is_mpi = any(word in text for word in WORDS)
     # A sign at the very beginning (0) has no prefix before it; -1: there is none.
     is_plain = find_sign(text) <= 0 and not is_significant(text) and not is_mpi

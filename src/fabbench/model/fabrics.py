@@ -72,9 +72,9 @@ def networks(fabric: str) -> frozenset[str]:
 
     Others are libfabric's providers.
     """
-    known = _NAMES.get(fabric)
-    if known:
-        return frozenset(known.networks.split())
+    names = _NAMES.get(fabric)
+    if names:
+        return frozenset(names.networks.split())
     name = fabric.lower()
     return frozenset({name, f"libfabric-{name}"})
 
@@ -85,9 +85,9 @@ def providers(fabric: str) -> frozenset[str]:
     A name that is not in the table is itself a provider, with or without libfabric's utility layers
     on top.
     """
-    known = _NAMES.get(fabric)
-    if known and known.providers:
-        return frozenset(known.providers.split())
+    names = _NAMES.get(fabric)
+    if names and names.providers:
+        return frozenset(names.providers.split())
     return frozenset({fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"})
 
 

@@ -366,10 +366,10 @@ def read_marker(text: str) -> Marker | None:
     match = _MARKER.fullmatch(text)
     if match is None:
         return None
-    ended, status, kind, step, words = match.groups()
-    if ended:  # the step of an end marker
-        known = None if status == "?" else int(status)
-        return Marker("end", ended, facts={}, status=known)
+    ended_step, status, kind, step, words = match.groups()
+    if ended_step:  # the step of an end marker
+        exit_status = None if status == "?" else int(status)
+        return Marker("end", ended_step, facts={}, status=exit_status)
     try:
         settings = shlex.split(words or "")
     except ValueError:

@@ -125,8 +125,8 @@ def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
     Label (``operation=dispatch NVL``) → metric → figure: rates are printed in GB/s, times in µs.
     Rates of 0 are left out. `is_nvl`: whether an operation that names no network went over NVLink.
     """
-    stated = part.group("t", "transmit", "best", "avg")  # a form of the line has one of them
-    time = next(filter(None, stated), "")
+    printed_times = part.group("t", "transmit", "best", "avg")  # a form of the line has one of them
+    time = next(filter(None, printed_times), "")
     times = {"time": printed(time, exponent=-6)} if time else {}
     default_way = "NVL" if is_nvl else ""
     rates = {part["way"] or default_way: part["rate"]}

@@ -138,8 +138,8 @@ class EpWork(Work):
         env = {**of_nccl.env, **gid, **dict(settings)}
         per_host = 1 if program.shape == "node" else gpus
         argv = self._argv(program, gpus)
-        given = of_nccl._replace(env=env)
-        commands = nccl_env.rank_commands(argv, fabric, hosts, given, per_host)
+        env_of_ranks = of_nccl._replace(env=env)
+        commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, per_host)
         case = program.file.removesuffix(".py")
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
         (step,) = nccl_env.rank_steps(execution, "ep", {case: commands}, limits)

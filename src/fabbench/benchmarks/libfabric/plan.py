@@ -143,8 +143,8 @@ class LibfabricWork(PairWork):
             others = ", ".join(sorted(types))
             return f"its provider {name} has no endpoint of type {endpoint}, but {others}."
         if self.is_by_domain(fabric) and not self.domains(fabric, host):
-            known = ", ".join(self._listed_domains(fabric, host)) or "none"
-            return f"libfabric lists no such domain of its provider {name} there, but {known}."
+            listed = ", ".join(self._listed_domains(fabric, host)) or "none"
+            return f"libfabric lists no such domain of its provider {name} there, but {listed}."
         return ""
 
     def is_by_domain(self, fabric: str) -> bool:
@@ -156,11 +156,11 @@ class LibfabricWork(PairWork):
 
         Empty, too, where one of the requested devices or domains is missing.
         """
-        known = self._listed_domains(fabric, host)
+        listed = self._listed_domains(fabric, host)
         requested = set(self.devices)
         if not requested:
-            return known
-        matching = [name for name in known if requested & {name, _device(name)}]
+            return listed
+        matching = [name for name in listed if requested & {name, _device(name)}]
         return tuple(matching) if len(matching) == len(requested) else ()
 
     def _listed_domains(self, fabric: str, host: Host) -> tuple[str, ...]:

@@ -95,19 +95,21 @@ def read_arguments(program: str, words: list[str], valid_options: Options) -> Se
     short, long, optional = valid_options
     # getopt has no values that may be omitted: such options are left out, and say nothing here.
     may_omit_value = tuple(f"-{letter}" for letter in optional)
-    kept = [word for word in words if not (may_omit_value and word.startswith(may_omit_value))]
+    readable_words = [
+        word for word in words if not (may_omit_value and word.startswith(may_omit_value))
+    ]
     try:
-        options, operands = getopt.gnu_getopt(kept, short, long.split())
+        options, operands = getopt.gnu_getopt(readable_words, short, long.split())
     except getopt.GetoptError:
         return None
     # A client has one operand, the server's address; several words are prose about the program.
     if len(operands) > 1 or program in operands:
         return None
-    given = dict(options)
+    values = dict(options)
     side = "client" if operands else "server"
-    facts = {"side": side, "endpoint": given.get("-e") or endpoint_of(program)}
-    size = whole_number(given, "-S")
-    return Setting(program, facts, size=size, iterations=whole_number(given, "-I"))
+    facts = {"side": side, "endpoint": values.get("-e") or endpoint_of(program)}
+    size = whole_number(values, "-S")
+    return Setting(program, facts, size=size, iterations=whole_number(values, "-I"))
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
@@ -134,8 +136,8 @@ def cells(text: str) -> Cells:
 
 def endpoint_of(program: str) -> str:
     """Return the endpoint type that a program is named after; empty: it has several."""
-    named = _ENDPOINT.match(program)
-    return named[1] if named is not None else ""
+    match = _ENDPOINT.match(program)
+    return match[1] if match is not None else ""
 
 
 _INFO_LINE = lazy(r"\s++(\w++):\s*+((?:\S++\s++(?=\S))*\S*+)\s*+")
@@ -466,12 +468,12 @@ class Pair:
         A step of fabbench states the size and iterations of its command line.
         """
         if begins or stream not in self.current:
-            given = {} if self.step is None else self.step.facts
+            facts_of_step = {} if self.step is None else self.step.facts
             process = Process(
                 self.table, self.record, step=self.step, stream=stream, side=stream.side
             )
-            process.size = whole_number(given, "size")
-            process.iterations = whole_number(given, "iterations")
+            process.size = whole_number(facts_of_step, "size")
+            process.iterations = whole_number(facts_of_step, "iterations")
             self.processes.append(process)
             self.current[stream] = process
         return self.current[stream]

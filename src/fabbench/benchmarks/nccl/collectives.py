@@ -122,8 +122,8 @@ def conclude(
     record.incomplete = next(missing, "")
     if ranks is None or formula is None or formula.bus is None:
         return
-    known = [shape.of(ranks) for shape in _formulas_of(record.case)]
-    if formula not in known:
+    formulas = [shape.of(ranks) for shape in _formulas_of(record.case)]
+    if formula not in formulas:
         factor = format(formula.bus, ".4g")
         record.incomplete = (
             f"The busbw of the rows is {factor} x algbw, which is not that of {ranks} ranks: "

@@ -140,8 +140,8 @@ def _cells(row: Any) -> tuple[list[str], Layout]:
     sides = [name for name in ("out_of_place", "in_place") if row[name] is not None]  # measured
     is_timed = all("time" in row[name] for name in sides)
     time = "time" if is_timed else "cpu_time"
-    given = row.get(f"{sides[0]}_per_iter") or {}
-    statistics = [key for key in _STATISTICS if key in given]
+    statistics_of_first = row.get(f"{sides[0]}_per_iter") or {}
+    statistics = [key for key in _STATISTICS if key in statistics_of_first]
     cells: list[str] = [row[name] for name in ("size", "count", "type", "redop")]
     cells.append(str(row["root"]).strip())
     for name in sides:

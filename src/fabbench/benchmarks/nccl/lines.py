@@ -242,5 +242,5 @@ _COMMAND = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 
 def read_command(text: str) -> str | None:
     """Return the case of a line that names a program: of the execution that begins next."""
-    named = _COMMAND.search(text) if "_perf" in text else None
-    return named[1] if named is not None else None
+    match = _COMMAND.search(text) if "_perf" in text else None
+    return match[1] if match is not None else None

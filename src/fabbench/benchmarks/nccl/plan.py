@@ -228,7 +228,7 @@ class NcclWork(Work):
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
-        given = environment(fabric, hosts, debug=self.debug, devices=self.devices)
+        env_of_ranks = environment(fabric, hosts, debug=self.debug, devices=self.devices)
         per_host = nccl_env.gpus_per_host(hosts)
         options = (
             *self.sweep.words(),
@@ -242,7 +242,9 @@ class NcclWork(Work):
             *self.extra,
         )
         commands = {
-            name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, per_host)
+            name: nccl_env.rank_commands(
+                (f"{name}_perf", *options), fabric, hosts, env_of_ranks, per_host
+            )
             for name in self.collectives
         }
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)

@@ -379,5 +379,5 @@ class NcclReader(Reader):
         self._execution = None
         if execution is None:
             return []
-        rest = execution.add_rows(execution.torn.release_held())
-        return [*rest, *execution.add_rows_damaged_alike(), execution.finish()]
+        last_points = execution.add_rows(execution.torn.release_held())
+        return [*last_points, *execution.add_rows_damaged_alike(), execution.finish()]

@@ -151,7 +151,7 @@ class NvshmemWork(Work):
             hint = "Leave out --virtual-nodes; --fabric p2p measures inside one host."
             raise RequestError("NVSHMEM does not support --virtual-nodes.", hint=hint)
         gpus = nccl_env.gpus_per_host(hosts)
-        given = self._environment(fabric, hosts)
+        env_of_ranks = self._environment(fabric, hosts)
         options = (
             *self.sweep.words(),
             *("-n", str(self.iterations)),
@@ -167,7 +167,7 @@ class NvshmemWork(Work):
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
                 raise RequestError(many, hint="Choose two: --nodes 2.")
             argv = (name, *options)
-            commands[name] = nccl_env.rank_commands(argv, fabric, hosts, given, per_host)
+            commands[name] = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, per_host)
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
         return nccl_env.rank_steps(execution, "nvshmem", commands, limits, called="test")
 

@@ -297,18 +297,19 @@ def _options(text: str, execution: Execution | None) -> Events:
     if execution is None:
         return (Begin(), note)
     before = (note.value for note in execution.notes if note.kind == "options")
-    old = figures.printed_options(next(before, ""))  # the first ones: all PEs print the same
-    new = figures.printed_options(text)
-    both = new.keys() & old.keys()  # a truncated line may lack some
-    differs = any(new[name] != old[name] for name in both)
+    first_printed = next(before, "")  # all PEs print the same
+    options_before = figures.printed_options(first_printed)
+    options = figures.printed_options(text)
+    in_both = options.keys() & options_before.keys()  # a truncated line may lack some
+    differs = any(options[name] != options_before[name] for name in in_both)
     return (Begin(), note) if differs else (note,)
 
 
 def _shown_by_debug_text(text: str) -> Iterator[Note]:
     """Return what debug text shows: the version, the transport, the provider and its fabric."""
     shown = _SHOWN.search(text)
-    named = {} if shown is None else shown.groupdict()
-    for name, value in named.items():
+    values = {} if shown is None else shown.groupdict()
+    for name, value in values.items():
         if value:
             kind = "transport" if name == "none" else name
             yield Note(kind, value.lower(), text[:LONGEST_QUOTE])
@@ -321,19 +322,19 @@ def _message(text: str, quote: str, execution: Execution | None) -> Iterator[Not
         yield Note("error" if message["error"] else "warning", quote)
 
 
-def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
+def _pes(notes: Sequence[Note], execution: Execution | None) -> Events:
     """Read PEs that print their numbers: each does so once, so that a second time begins a run.
 
     A second PE 0 above all rows is a copy that measures alone, unless the first one has failed.
     """
     if execution is None:
-        return (Begin(), *new)
-    old = {note.value for note in execution.notes if note.kind == "pe"}
-    pes = {note.value for note in new}
+        return (Begin(), *notes)
+    pes_before = {note.value for note in execution.notes if note.kind == "pe"}
+    pes = {note.value for note in notes}
     has_failed = any(note.kind == "fatal" for note in execution.notes)
-    if old == pes == {"0"} and not execution.rows and not has_failed:
+    if pes_before == pes == {"0"} and not execution.rows and not has_failed:
         return (Note("copy"),)
-    return new if old.isdisjoint(pes) else (Begin(), *new)
+    return notes if pes_before.isdisjoint(pes) else (Begin(), *notes)
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:

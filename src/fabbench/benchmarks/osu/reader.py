@@ -227,8 +227,8 @@ _MOST_RANKS_BY_DEFAULT = 128
 
 def _command(text: str) -> Command | Ahead | None:
     """Read a command line, which states where the buffers are, and the last size."""
-    named = sorted(map("=".join, _SETTING.findall(text)))
-    settings = " ".join(named)
+    assignments = sorted(map("=".join, _SETTING.findall(text)))
+    settings = " ".join(assignments)
     facts = {"settings": settings} if settings else {}
     command = read_command_line(text, _PROGRAM)
     if command is not None:

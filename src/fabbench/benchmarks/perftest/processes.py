@@ -105,14 +105,14 @@ class Process(Execution):
     @property
     def side(self) -> str:
         """`server` or `client`; empty if the text names neither or both."""
-        named = {*self.sides, self.stream.side} - {""}
-        if len(named) > 1:
+        named_sides = {*self.sides, self.stream.side} - {""}
+        if len(named_sides) > 1:
             return ""
-        shown = self._shown_side()
-        if named == {"server"} and shown == "client":
+        side_of_setup = self._shown_side()
+        if named_sides == {"server"} and side_of_setup == "client":
             # A truncated command line has no server address, and looks like that of the server.
             return ""
-        return next(iter(named), shown)
+        return next(iter(named_sides), side_of_setup)
 
     def _shown_side(self) -> str:
         """Return the side that the set-up shows.

@@ -40,8 +40,8 @@ class PerftestReader(Reader):
         process = terminal.process
         # A process is grouped as soon as its side is known, or when another one begins.
         ended = [before] if before is not process else []
-        known = [process] if process is not None and process.is_side_shown else []
-        return [*readings, *self._group(*ended, *known)]
+        with_side = [process] if process is not None and process.is_side_shown else []
+        return [*readings, *self._group(*ended, *with_side)]
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
@@ -95,16 +95,16 @@ class PerftestReader(Reader):
         stream = process.stream
         run_before = self._run_of.get(stream)
         last = max(self._runs, default=-1)  # -1: there is none, and the first is number 0
-        new = last + 1
+        new_run = last + 1
         if not stream.rank and not stream.side and self._step is None:
             # Nothing tells processes apart but what they print.
-            return next(self._runs_of_peers(process), new)
+            return next(self._runs_of_peers(process), new_run)
         # The next process of a stream is of the next run, unless fabbench's step says that it is of
         # the same; the first one is of the run that others have begun.
         runs_further = 1 if self._step is None else 0
         run = max(last, 0) if run_before is None else run_before + runs_further
         others = self._runs.get(run, ())
-        return run if all(map(process.may_run_with, others)) else new
+        return run if all(map(process.may_run_with, others)) else new_run
 
     def _runs_of_peers(self, process: Process) -> Iterator[int]:
         """Yield the runs of one process that is the other side of `process`."""

@@ -89,8 +89,8 @@ class TorchWork(Work):
             *("--warmup", str(self.warmup)),
         )
         ranks = nccl_env.gpus_per_host(hosts)
-        given = environment(fabric, hosts)
-        commands = nccl_env.rank_commands(words, fabric, hosts, given, ranks)
+        env_of_ranks = environment(fabric, hosts)
+        commands = nccl_env.rank_commands(words, fabric, hosts, env_of_ranks, ranks)
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
         (step,) = nccl_env.rank_steps(execution, "torch", {"all_reduce": commands}, limits)
         step = replace(step, files={FILE: self.program})
