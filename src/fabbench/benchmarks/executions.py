@@ -319,7 +319,7 @@ class Execution:
 
     # -- rows
 
-    def consistent(self, printed: RowLine) -> Row | None:
+    def consistent_row(self, printed: RowLine) -> Row | None:
         """Return a row with its figures; None if it is damaged, or does not count."""
         row = self.read(printed)
         return row if row is not None and self.accepts(row) else None
@@ -592,7 +592,7 @@ class Assembler(Reader):
 
     def _add_row(self, printed: RowLine) -> Sequence[Reading]:
         execution = self._opened()
-        row = execution.consistent(printed)
+        row = execution.consistent_row(printed)
         if row is None:
             return ()
         return execution.count_row(row)

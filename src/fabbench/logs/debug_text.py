@@ -77,7 +77,7 @@ class HostNames:
         if stamped:  # behind a time stands a host name
             self.learn(word)
         elif before or word not in self.names:
-            glued = self._glued(before, word)
+            glued = self._part_before_host(before, word)
             before += glued
         if not before and begin == 0 and len(self.origins) < _MAX_NAMES:
             self.origins.add(text.partition(INFO)[0])
@@ -90,7 +90,7 @@ class HostNames:
             place=match["place"] or "",
         )
 
-    def _glued(self, before: str, word: str) -> str:
+    def _part_before_host(self, before: str, word: str) -> str:
         """Return the part of `word` that belongs to the split line before the host name.
 
         It ends in UNREADABLE if that is unknown: a host name that has not been seen may begin with

@@ -77,7 +77,7 @@ _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 _ROW = lazy(r" *\d+ +\d")
 _NEARLY_ALL = 0.9
 _LINES_AGAIN = '"stdout_lines": ['
-_with = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
+_with_fields = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
 
@@ -234,7 +234,7 @@ def _with_known(stream: Stream, prefix: re.Match[str]) -> Stream:
     if name is None:
         return stream
     field_name = name.rstrip("1234")
-    stated: Stream = _with(stream, **{field_name: prefix[name]})
+    stated: Stream = _with_fields(stream, **{field_name: prefix[name]})
     return stated
 
 

@@ -170,8 +170,8 @@ class LogParser:
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
         group = self._group_of(stream)
-        is_over = group.messages_before_status is not None  # the exit status was read
-        if group.current is None or is_over:
+        # With an exit status the output is over.
+        if group.current is None or group.messages_before_status is not None:
             return _no_row
         return group.current.shortcut(stream.rank) or _no_row
 

@@ -99,8 +99,7 @@ class _Needed:
             case "ATOMIC_GROUP":
                 self.read(argument)
             case "BRANCH":
-                _, alternatives = argument
-                self._read_branch(alternatives)
+                self._read_branch(argument[1])  # the alternatives; before them stands None
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, _, inner = argument
                 if least:  # else there may be no repeat at all

@@ -267,19 +267,19 @@ def _is_factor(ratio: float) -> bool:
 def _factor_digits(ratio: float) -> str:
     """Return a ratio with one decimal, and with two significant digits below 1."""
     if not 0 < ratio < 1:
-        return _untrimmed(ratio, decimals=1)
+        return _with_all_decimals(ratio, decimals=1)
     magnitude = math.floor(math.log10(ratio))
-    return _untrimmed(ratio, 1 - magnitude)
+    return _with_all_decimals(ratio, 1 - magnitude)
 
 
 def _percent_digits(ratio: float) -> str:
     """Return a change in percent with its sign and one decimal."""
     change = 100 * (ratio - 1)
-    digits = _untrimmed(change, decimals=1)
+    digits = _with_all_decimals(change, decimals=1)
     return f"+{digits}" if change > 0 and digits != "0.0" else digits
 
 
-def _untrimmed(number: float, decimals: int) -> str:
+def _with_all_decimals(number: float, decimals: int) -> str:
     whole, _, fraction = format_decimal(number, decimals).partition(".")
     return f"{whole}.{fraction.ljust(decimals, '0')}"
 
@@ -340,8 +340,7 @@ class Sweep:
 
     def _size_before_last(self) -> int:
         """Return the largest size before `last`; of a single size, that."""
-        first_of_last_two, *_ = [*self.sizes()][-2:]
-        return first_of_last_two
+        return [*self.sizes()][-2:][0]  # the first of the last two, or the only one
 
     def words(self) -> tuple[str, ...]:
         """Return it as the options that nccl-tests take."""

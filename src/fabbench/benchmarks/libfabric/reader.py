@@ -490,7 +490,7 @@ class Pair:
                 "domain", value, side
             )
 
-    def first(self, fact: str) -> str:
+    def first_value(self, fact: str) -> str:
         """Return the first value of a fact; empty: not reported."""
         return next(iter(self.reported.get(fact, {})), "")
 
@@ -664,7 +664,7 @@ class PairReader(Reader):
         if section is not None:
             process.section = section[1]
         elif information is not None:
-            fact = _information(process.section, *information.groups())
+            fact = _fact_of_information(process.section, *information.groups())
             self._pair.report(*fact, process.side)
         else:
             process.section = ""
@@ -701,7 +701,7 @@ class PairReader(Reader):
         labels = {
             "side": process.side,
             "rank": process.stream.rank,
-            "endpoint": self._pair.first("endpoint"),
+            "endpoint": self._pair.first_value("endpoint"),
             "way": "one-way" if is_pingpong and not self._table.case else "",
             **row.labels,
             "device": process.step.facts.get("device", "") if process.step is not None else "",
@@ -711,7 +711,7 @@ class PairReader(Reader):
                 yield (name, label)
 
 
-def _information(section: str, name: str, printed: str) -> tuple[str, str]:
+def _fact_of_information(section: str, name: str, printed: str) -> tuple[str, str]:
     """Return the fact in a line of fi_info, and its value; empty: it is not read.
 
     `section`: the structure that the line is of; `name` and `printed`: its two columns.
@@ -747,12 +747,12 @@ def _add_reported_facts(pair: Pair) -> None:
     providers = pair.reported.get("provider", {})
     if len(providers) > 1:
         facts["transport"] = "mixed"
-        pair.record.findings.append(_mixed(providers))
+        pair.record.findings.append(_mixed_providers(providers))
     elif providers:
-        facts["transport"] = pair.first("provider")
+        facts["transport"] = pair.first_value("provider")
 
 
-def _mixed(providers: Mapping[str, str]) -> Finding:
+def _mixed_providers(providers: Mapping[str, str]) -> Finding:
     used = ", ".join(
         f"{provider} ({side})" if side else provider for provider, side in providers.items()
     )

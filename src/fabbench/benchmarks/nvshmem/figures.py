@@ -305,8 +305,8 @@ def _implied_ranks(rows: Sequence[Row]) -> int:
     if low <= 1 <= high:  # the factor of a broadcast by any number of PEs
         return 0
     shape = ALL_REDUCE if low > 1 else GATHERING  # 2(n-1)/n, or (n-1)/n
-    any_share = (0.0, math.inf)  # only busbw / algbw counts here
-    numbers = {*shape.candidates(Ratios(*any_share, low, high))}
+    # From 0 to inf: any share of the data. Only busbw / algbw counts here.
+    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
     return numbers.pop() if len(numbers) == 1 else 0
 
 
@@ -419,8 +419,8 @@ def _findings(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
         "More than a million iterations make the bandwidth inf: run fewer (-n).",
     )
     if any("bandwidth" in figures for row in rows for figures in row.figures.values()):
-        yield from _of_point_to_point(rows, notes)
-    yield from _mislabelled(rows, notes, ranks)
+        yield from _findings_of_point_to_point(rows, notes)
+    yield from _mislabelled_sizes(rows, notes, ranks)
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
     yield from _warnings(notes)
@@ -434,7 +434,7 @@ def _infinite_sizes(rows: Sequence[Row]) -> Iterator[int]:
                 yield row.size
 
 
-def _mislabelled(rows: Sequence[Row], notes: _NotesByKind, ranks: int) -> Iterator[Finding]:
+def _mislabelled_sizes(rows: Sequence[Row], notes: _NotesByKind, ranks: int) -> Iterator[Finding]:
     """Yield a finding if 32-bit rows of fcollect may have sizes that were not measured.
 
     `ranks`: 0 if it is not known.
@@ -474,17 +474,17 @@ def _warnings(notes: _NotesByKind) -> Iterator[Finding]:
         yield make("nvshmem-warning", meaning, advice, line=words[begin:])
 
 
-def _of_point_to_point(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
+def _findings_of_point_to_point(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
     sizes = {row.size for row in rows}
-    yield from _rounded(notes)
+    yield from _rounding(notes)
     program = notes.record.case or ""
     # Only these divide a message among thread blocks, and print a row for each size.
     if program.removeprefix("shmem_") in {"put_bw", "get_bw"}:
-        yield from _unmoved(sizes, notes)
-        yield from _missing(sizes, notes)
+        yield from _sizes_not_moved(sizes, notes)
+        yield from _missing_sizes(sizes, notes)
 
 
-def _rounded(notes: _NotesByKind) -> Iterator[Finding]:
+def _rounding(notes: _NotesByKind) -> Iterator[Finding]:
     """Yield a finding if integer arithmetic makes bandwidths too high.
 
     `size / (ms * (1000000000 / (iterations * 1000)))`: the inner division is an integer one.
@@ -504,7 +504,7 @@ def _rounded(notes: _NotesByKind) -> Iterator[Finding]:
         yield note("rounded-bandwidth", meaning, advice)
 
 
-def _unmoved(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
+def _sizes_not_moved(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
     """Yield a finding for sizes below one element of each thread block.
 
     These programs divide a message among thread blocks, and print a row for each size.
@@ -519,7 +519,7 @@ def _unmoved(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
         yield warning("moves-nothing", f"Below {smallest} no data is moved: {figures}.", advice)
 
 
-def _missing(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
+def _missing_sizes(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
     """Yield a finding for sizes that the options request, and the table lacks."""
     options = notes.options
     steps = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))

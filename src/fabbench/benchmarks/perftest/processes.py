@@ -435,14 +435,13 @@ class Terminal:
 
         `value`: of its note: the side of a command line, or the name of a setting.
         """
-        before = self.process
-        if before is not None and not before.ends_before(kind, value):
-            return before
-        is_setting = kind == "setup"
-        if before is not None and before.has_title and is_setting and value not in before.setup:
+        above = self.process
+        if above is not None and not above.ends_before(kind, value):
+            return above
+        if above is not None and above.has_title and kind == "setup" and value not in above.setup:
             # The rest of its set-up: the table above is of another process.
-            before.add(MIXED_TABLES)
-            before.record.finished = False
+            above.add(MIXED_TABLES)
+            above.record.finished = False
         record = Record(benchmark="perftest")
         process = Process(TABLE, record, stream=self._stream, step=self._step)
         if self._step is not None and "together" in self._step.facts:

@@ -118,8 +118,8 @@ def _judge(pair: Pair) -> None:
     rows = [row for process in pair.processes for row in process.rows]
     for row in rows:
         _add_loss(row, record)
-    provider, _, _ = pair.first("provider").partition(";")
-    setup = setup_s(pair.first("endpoint"), provider)
+    provider, _, _ = pair.first_value("provider").partition(";")
+    setup = setup_s(pair.first_value("endpoint"), provider)
     early = [row.size for process in pair.processes for row in _early_rows(process, setup)]
     if early:
         sizes = ", ".join(map(format_size, dict.fromkeys(early)))
