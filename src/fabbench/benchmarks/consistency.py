@@ -151,7 +151,7 @@ def are_in_turns(sizes: Sequence[int]) -> bool:
     for before, size in pairwise(sizes):
         sizes_above.add(before)
         if size <= before:
-            is_resumed = size != sizes[0]
+            is_resumed = size != sizes[0]  # else a sweep begins again
         if is_resumed and size in sizes_above:
             repeated.add(size)
     return len(repeated) > 1  # one may be the remains of a larger size
@@ -176,11 +176,12 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     odd = everything - _positions(lengths, length) if count > half else set()
     wide: set[int] = set()  # the rows that had a wide figure so far, from left to right
     is_shifted = False  # whether all usual rows had one: others may end further left
-    for before, cells in pairwise(zip(*rows, strict=False)):  # a column, and the one left of it
+    columns = zip(*rows, strict=False)
+    for left, cells in pairwise(columns):  # the cells of a column, and those of the one left of it
         ends = [cell[1] for cell in cells]
         end, _ = _most_common(ends)
         usual = _positions(ends, end)
-        tight = _tight(before, cells)
+        tight = _tight(left, cells)
         wide |= tight
         is_shifted = is_shifted or usual <= tight
         for at in _displaced(cells, usual, half):
@@ -189,9 +190,9 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
             if not is_explained:
                 odd.add(at)
         numbers = zip(texts, cells, strict=True)
-        decimals = ["." in text[slice(*cell)] for text, cell in numbers]
-        if sum(decimals) > half:
-            odd |= _positions(decimals, value=0)
+        have_decimals = ["." in text[slice(*cell)] for text, cell in numbers]
+        if sum(have_decimals) > half:
+            odd |= _positions(have_decimals, value=False)
     return odd
 
 
@@ -208,13 +209,13 @@ def _positions(values: Sequence[int], value: int) -> set[int]:
     return {at for at, other in enumerate(values) if other == value}
 
 
-def _tight(before: _Cells, cells: _Cells) -> set[int]:
+def _tight(left: _Cells, cells: _Cells) -> set[int]:
     """Return the positions of the cells with the fewest blanks before them, if others have more.
 
-    `before`: the column left of them.
+    `left`: the column left of them.
     """
-    columns = zip(before, cells, strict=True)
-    blanks = [cell[0] - left[1] for left, cell in columns]
+    pairs = zip(left, cells, strict=True)
+    blanks = [cell[0] - neighbor[1] for neighbor, cell in pairs]
     fewest = min(blanks)
     # With a single blank in every row, all figures may be too wide for their column.
     are_alike = fewest >= max(2, *blanks)

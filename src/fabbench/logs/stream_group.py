@@ -154,7 +154,7 @@ class StreamGroup:
     def _read_beside(self, message: Message, line: str) -> None:
         """Read what the line of a message shows besides the end of a run."""
         errors = self.evidence.errors
-        if message.is_report:
+        if message.is_report:  # only of another program's end, whose reason stands elsewhere
             errors.report(line)
         else:
             errors.gave_up(line)
@@ -189,7 +189,7 @@ class StreamGroup:
         self.status = None
         # The messages of the next record: those between two tables, or behind an exit status.
         of_next: list[Message] = []
-        if another and record.finished is None:
+        if another and record.finished is None:  # its benchmark has no closing line
             of_next = self.messages[self.messages_before_read_line :]
         if not of_next and self.messages_before_status is not None:
             of_next = self.messages[self.messages_before_status :]

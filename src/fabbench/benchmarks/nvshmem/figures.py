@@ -78,7 +78,7 @@ def case_of(job: str) -> str:
     """Return the program that prints a title; empty: unknown."""
     if job.lower() in HOST_TITLES:
         return HOST_TITLES[job.lower()]
-    device = _DEVICE.fullmatch(job)
+    device = _DEVICE.fullmatch(job)  # `device_reduction`, `alltoall_device`
     if device is not None:
         name = collective(job) or device[1] or device[2]
         return f"{name}_latency"
@@ -154,7 +154,7 @@ def settle(execution: Execution) -> Sequence[Row]:
     notes = _NotesByKind(execution)
     record = execution.record
     rows = _printed_rows(execution, notes)
-    highest = max(notes.pes, default=-1)
+    highest = max(notes.pes, default=-1)  # PEs count from 0; -1: none has said its number
     ranks = max(highest + 1, _implied_ranks(rows))
     facts: dict[str, str | int | None] = {
         "iterations": notes.options.get("iterations"),
