@@ -286,7 +286,7 @@ def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> 
     gpus = devices.gpus
     shm = min(_SHM + gpus * _SHM_FOR_GPU, memory // 4)
     wanted = _MEMORY + gpus * _MEMORY_FOR_GPU + shm
-    at_most_half = min(millis // 2, 4000 * max(gpus, 1))
+    at_most_half = min(millis // 2, 4000 * max(gpus, 1))  # four CPUs per GPU, if they are there
     return replace(
         devices,
         memory=_whole_units(min(wanted, memory * 3 // 4), MIB),

@@ -89,7 +89,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     programs = _certain_paths(folders)  # the others are searched for when they are started
     host = Host(
         name="",
-        address="{server}",
+        address="{server}",  # which the rendered script fills in
         interface=target.interface or "",
         providers={**_PROVIDERS, "efa": _EFA_ENDPOINTS} if has_efa else _PROVIDERS,
         domains={"efa": tuple(f"{device}-rdm" for device in devices)} if has_efa else {},

@@ -117,7 +117,7 @@ class NcclExecution(Execution):
         rank = line.stream.rank
         copies = self.copies
         if copies.is_row_of_other_copy(line):
-            return ()
+            return ()  # it is of nccl-tests, and does not count
         if not copies.is_printer(rank):
             return None
         rows = self.torn.feed(line, closed=copies.is_closed(rank))
@@ -150,7 +150,7 @@ class NcclExecution(Execution):
         measured = sample(printed, row.figures)._replace(points=points)
         models_of(self.layouts[0]).learn(printed, measured)  # for the fast path
         channels = row.cell("channels")
-        if channels.isdigit():
+        if channels.isdigit():  # the row says how NCCL moved the data
             name = f"{row.cell('algorithm')}/{row.cell('protocol')}"
             self.channels_by_algorithm[name.upper()] = int(channels)
         return self.add_sample(row.line.number, row.line.text, measured)
