@@ -177,7 +177,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     wide: set[int] = set()  # the rows that had a wide figure so far, from left to right
     is_shifted = False  # whether all usual rows had one: others may end further left
     columns = zip(*rows, strict=False)
-    for left, cells in pairwise(columns):  # the cells of a column, and those of the one left of it
+    for left, cells in pairwise(columns):  # two neighbors
         ends = [cell[1] for cell in cells]
         end, _ = _most_common(ends)
         usual = _positions(ends, end)

@@ -223,7 +223,7 @@ class Execution:
     first_size: int | None = None
     """That of a whole table, as the program states it; None: it does not."""
     last_size: int | None = None
-    """That of a whole table; None: nothing states it, 0: its command line does not."""
+    """That of a whole table; None: nothing states it, 0: not known, whatever was stated."""
     iterations: int | None = None
     """Those of its command line."""
     rows: list[Row] = field(default_factory=list)

@@ -136,7 +136,7 @@ def require_fit(image: str, hosts: Iterable[Host]) -> None:
 
 
 def _folders_of_kind(kind: str) -> tuple[str, ...]:
-    # `program` and `library` are below an install prefix, `programs` and `libraries` absolute.
+    # `program` and `library` are those below an install prefix, `programs` and `libraries` others.
     rows = rows_of("folders.csv")
     return tuple(row["folder"] for row in rows if row["kind"] == kind)
 

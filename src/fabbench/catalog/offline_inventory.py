@@ -160,7 +160,7 @@ def _nics(
     if of_type is not None and not of_type.is_ec2:
         most_nics = of_type.nics[0]
         return _Nics(of_type.fabric, most_nics, by_aws=False)
-    if of_type is None and profile is None:  # only the user knows: EFA has a resource, these none
+    if of_type is None and profile is None:  # only the user knows
         for fabric in needs.fabrics:
             if fabric in {"ib", "roce"}:
                 return _Nics(fabric, needs.nics, by_aws=False)

@@ -154,7 +154,7 @@ class StreamGroup:
     def _read_beside(self, message: Message, line: str) -> None:
         """Read what the line of a message shows besides the end of a run."""
         errors = self.evidence.errors
-        if message.is_report:  # only of another program's end, whose reason stands elsewhere
+        if message.is_report:  # of another program's end: why it ended stands elsewhere
             errors.report(line)
         else:
             errors.gave_up(line)

@@ -62,7 +62,7 @@ def _inside(text: str) -> Events | None:
         name, value = setting.groups()
         fact = name.lower().replace("-", "_")
         return (Setting(facts={fact: value.lower()}),)
-    if text.startswith("--- "):  # a heading: below it stand times of the kernels alone, or all
+    if text.startswith("--- "):  # a heading: times below it are of kernels alone, or not
         return (Setting(title="kernel" if "ernel" in text else ""),)
     if text.startswith("Validate mode:   enabled"):  # then a validation has to close it
         return (Setting(facts={"checked": "yes"}), End(complete=False))

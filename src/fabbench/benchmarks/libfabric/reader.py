@@ -577,7 +577,7 @@ class PairReader(Reader):
         self._judge(pair)
         _add_reported_facts(pair)
         match iterations:
-            case [Range(low, high)] if low == high:  # all rows print one number, and not truncated
+            case [Range(low, high)] if low == high:  # one number in all rows, which is certain
                 record.facts["iterations"] = low
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)

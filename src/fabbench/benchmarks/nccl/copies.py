@@ -106,8 +106,8 @@ class Copies:
         `finished`: whether this one is; `has_rows`: whether its table has any.
         """
         before = self._kinds[rank]  # the kinds of lines above
-        # Below lines without a label this one has one, or below none without it has none: a
-        # launcher labels either all copies or none.
+        # It has a label, and lines above have none; or it has none, and no line above is without.
+        # A launcher labels either all copies or none.
         is_labeled_otherwise = bool(rank) == bool(self._kinds.get(""))
         prints_rows = rank == self.printer and has_rows
         if not before and parsed.stage <= Stage.HEADER and is_labeled_otherwise:

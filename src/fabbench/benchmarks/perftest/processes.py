@@ -222,7 +222,7 @@ class Process(Execution):
                 self._refuse_rows(lines.SHARES)
             case "rule":
                 self._end_table()
-            case "sum":  # of a script, that may name another benchmark
+            case "sum":  # of a script, which may have run another benchmark
                 self.record.benchmark = value or self.record.benchmark
 
     def _add_title(self, program: str) -> None:
