@@ -301,7 +301,7 @@ def test_notes_know_how_many_rows_stand_above_them() -> None:
 
     lines = ("# keep first", NAMES, *rows(1024, 2048), "# keep last")
     execution(TITLE, *lines, table=toy(settle=settle))
-    assert [(each.kind, each.rows) for each in found] == [("first", 0), ("last", 2)]
+    assert [(each.kind, each.rows_above) for each in found] == [("first", 0), ("last", 2)]
 
 
 def test_a_row_may_have_a_name() -> None:
@@ -551,7 +551,7 @@ def notes(*lines: str) -> list[list[tuple[str, int]]]:
     found: list[list[tuple[str, int]]] = []
 
     def settle(read: Any) -> Any:
-        found.append([(each.kind, each.rows) for each in read.notes])
+        found.append([(each.kind, each.rows_above) for each in read.notes])
         return read.rows
 
     executions(*lines, table=toy(settle=settle, notes_ahead=True))
