@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nodes import port, python, with_torch_variables
+from fabbench.benchmarks.nodes import first_address, port, python
 from fabbench.benchmarks.standard import Work, iterations, nics, silence, sizes, timeout, warmup
 from fabbench.catalog.nccl_environment import environment
 from fabbench.model.compat import override
@@ -87,14 +87,15 @@ class TorchWork(Work):
             *("--dtype", self.dtype),
             *("--trials", str(self.trials)),
             *("--warmup", str(self.warmup)),
+            *("--master", first_address(hosts)),
+            *("--port", str(self.port)),
         )
         ranks = nccl_env.gpus_per_host(hosts)
         env_of_ranks = environment(fabric, hosts)
         commands = nccl_env.rank_commands(words, fabric, hosts, env_of_ranks, ranks)
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
         (step,) = nccl_env.rank_steps(execution, "torch", {"all_reduce": commands}, limits)
-        step = replace(step, files={FILE: self.program})
-        return (with_torch_variables(step, hosts, self.port),)
+        return (replace(step, files={FILE: self.program}),)
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:

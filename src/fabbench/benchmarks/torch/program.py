@@ -1,10 +1,11 @@
-"""Times torch.distributed's all_reduce: one process per GPU, with the variables of torchrun.
+"""Times torch.distributed's all_reduce: one process per GPU, started by mpirun, torchrun or srun.
 
 It measures like all_reduce_bench.py of stas00/ml-engineering, and its copy in
 modal-labs/multinode-training-guide: a few warm-ups, then all trials back to back between two
 events; algbw is the payload divided by the mean time of one trial, averaged over the ranks, and
 busbw is 2(n-1)/n of it.
 
+    mpirun -np 2 python3 torch_all_reduce.py --master 10.0.0.1
     torchrun --nproc-per-node 8 torch_all_reduce.py --size 1048576 --size 4294967296
 
 It is standalone: it needs only Python 3.8 or later and torch.
@@ -17,12 +18,19 @@ import importlib
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+# Rank, number of ranks, and local rank: Open MPI, MPICH and Intel MPI, torchrun, srun.
+_RANK_VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
 _UNITS = {
     "GiB": 1 << 30,
     "MiB": 1 << 20,
@@ -32,9 +40,32 @@ _UNITS = {
 _NO_TORCH = 3
 
 
-def options(words: Sequence[str]) -> argparse.Namespace:
+class Process(NamedTuple):
+    """One process of the job."""
+
+    rank: int
+    ranks: int
+    local: int
+    """Its rank on its host."""
+
+
+def read_process(environment: Mapping[str, str]) -> Process:
+    """Return what the launcher's variables say; without any, it is the only process."""
+    for rank, ranks, local in _RANK_VARIABLES:
+        if rank in environment and ranks in environment:
+            return Process(
+                int(environment[rank]),
+                int(environment[ranks]),
+                int(environment.get(local, "0")),
+            )
+    return Process(rank=0, ranks=1, local=0)
+
+
+def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
     """Read the command line."""
     summary, *_ = (__doc__ or "").partition("\n")
+    master = environment.get("MASTER_ADDR", "127.0.0.1")
+    port = environment.get("MASTER_PORT", "29500")
     parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--columns", type=int, default=2_000)
@@ -44,6 +75,8 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=sorted(WIDTHS), default="float32")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--master", default=master, help="of rank 0")
+    parser.add_argument("--port", type=int, default=int(port))
     return parser.parse_args(words)
 
 
@@ -107,13 +140,11 @@ def wait(torch: Any, distributed: Any) -> None:
 
 def main() -> int:
     """Run; return the exit status."""
-    args = options(sys.argv[1:])
-    rank = os.environ["RANK"]
-    ranks = int(os.environ["WORLD_SIZE"])
-    local = int(os.environ["LOCAL_RANK"])
+    args = options(sys.argv[1:], os.environ)
+    rank, ranks, local = read_process(os.environ)
 
     def report(text: str) -> None:
-        if rank == "0":
+        if rank == 0:
             sys.stdout.write(text)
             sys.stdout.flush()
 
@@ -124,7 +155,9 @@ def main() -> int:
         return _NO_TORCH
     torch.cuda.set_device(local % max(torch.cuda.device_count(), 1))
     distributed = importlib.import_module("torch.distributed")
-    distributed.init_process_group("nccl")
+    master = f"[{args.master}]" if ":" in args.master else args.master
+    where = f"tcp://{master}:{args.port}"
+    distributed.init_process_group("nccl", init_method=where, rank=rank, world_size=ranks)
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     cuda = torch.version.cuda
     report(f"- software: torch={torch.__version__}, cuda={cuda}, nccl={nccl}\n")

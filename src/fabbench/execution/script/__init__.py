@@ -358,7 +358,7 @@ class _Script:
         for before, word in pairwise(command.argv):
             name = word.removeprefix("{folder}/")
             is_file = name != word and name in step.files
-            if is_file and before == "python3":
+            if is_file and program == "python3":
                 yield "-c"
                 yield self._variable_of_program(name, step.files[name])
             else:

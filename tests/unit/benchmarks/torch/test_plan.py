@@ -20,16 +20,59 @@ STANDIN = FAKE_PROGRAMS / "torch"
 
 def test_the_program_and_its_steps_know_the_same_types() -> None:
     assert program.WIDTHS == plan.WIDTHS
-    options = program.options(())
+    options = program.options((), {})
     ours = TorchWork(program="")
-    usual = (ours.rows, ours.columns, ours.trials, ours.warmup)
-    assert (options.rows, options.columns, options.trials, options.warmup) == usual
+    usual = (ours.rows, ours.columns, ours.trials, ours.warmup, ours.port)
+    assert (options.rows, options.columns, options.trials, options.warmup, options.port) == usual
     assert options.sizes is None
     host = Host(name="a", address="10.0.0.1", gpus=8)
-    (step,) = TorchWork(program="", sizes=(4, 8)).steps("t", "tcp", (host, host))
-    started, _, words = " ".join(step.commands[0].argv).partition(" {folder}/")
-    assert started.endswith(" sh 10.0.0.1 29500 python3")
-    assert program.options(words.split()[1:]).sizes == [4, 8]
+    words = (
+        TorchWork(program="", sizes=(4, 8)).steps("t", "tcp", (host, host))[0].commands[0].argv[2:]
+    )
+    options = program.options(words, {"MASTER_ADDR": "x"})
+    assert (options.sizes, options.master) == ([4, 8], "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, (0, 1, 0)),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "3",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+            },
+            (3, 4, 1),
+        ),
+        (
+            {
+                "PMI_RANK": "3",
+                "PMI_SIZE": "4",
+                "MPI_LOCALRANKID": "1",
+                "RANK": "0",
+                "WORLD_SIZE": "2",
+            },
+            (3, 4, 1),
+        ),
+        (
+            {
+                "RANK": "1",
+                "WORLD_SIZE": "2",
+                "LOCAL_RANK": "1",
+                "SLURM_PROCID": "0",
+                "SLURM_NTASKS": "1",
+            },
+            (1, 2, 1),
+        ),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "2"}, (5, 8, 2)),
+        ({"RANK": "1"}, (0, 1, 0)),
+    ],
+)
+def test_whoever_starts_the_program_tells_it_its_rank(
+    environment: dict[str, str], expected: tuple[int, int, int]
+) -> None:
+    assert program.read_process(environment) == expected
 
 
 def read(text: str) -> Log:

@@ -9,12 +9,12 @@ from torch import Tensor, trials
 _size = 1
 
 
-def init_process_group(backend: str) -> None:
+def init_process_group(backend: str, *, init_method: str, rank: int, world_size: int) -> None:
     global _size  # noqa: PLW0603 - as there is one group
-    _size = int(os.environ["WORLD_SIZE"])
-    rank = int(os.environ["RANK"])
-    assert os.environ["MASTER_ADDR"]
-    assert int(os.environ["MASTER_PORT"])
+    _size = world_size
+    address, _, port = init_method.removeprefix("tcp://").rpartition(":")
+    assert address, init_method
+    assert int(port), init_method
     path = (
         os.environ["NCCL_DEBUG_FILE"]
         .replace("%h", socket.gethostname())
