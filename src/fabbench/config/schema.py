@@ -42,7 +42,7 @@ def schema(
     variant = _section_schema(_option_schemas(Variant))
     targets = [_target_schema(name, kind) for name, kind in launchers.items()]
     defaults = _option_schemas(Defaults)
-    defaults["run"] = _with_description("run", {**_mapping_to(True), "properties": runs})
+    defaults["run"] = _with_description("run", {**_mapping_to({}), "properties": runs})
     sections = {
         **_option_schemas(Config),
         "defaults": _with_description("defaults", _section_schema(defaults)),
