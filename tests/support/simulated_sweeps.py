@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fabbench.model.log import METRICS
@@ -65,6 +65,10 @@ class Cluster:
     """In which steps figures are printed; 0: they are not rounded."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Node → why its tests fail, if always for the same reason."""
+    takes_s: float = 0.0
+    """How long a test of a typical figure takes; 0: that is not known."""
+    limit_s: float = math.inf
+    """After how long a test is aborted; one that would fail hangs until then."""
     varied: bool = False
     """Whether other tests fail each for a reason of its own."""
     seed: int = 0
@@ -75,11 +79,23 @@ class Cluster:
         self.chance = random.Random(self.seed)
         self.tests = 0
         self.shown = 0
+        self.hung = 0
         self._crossing = 1
         """How many tests a fault made slower, or failed."""
         self._speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
 
     def measure(self, test: SweepTest, number: int = 1) -> SweepResult:
+        result = self._measured(test, number)
+        if not self.takes_s:
+            return result
+        seconds = self.takes_s * TYPICAL / (result.figure or math.inf)
+        if result.figure and seconds <= self.limit_s:
+            return replace(result, seconds=seconds)
+        self.shown += not self.hung
+        self.hung += 1
+        return SweepResult(test, SweepOutcome.HUNG, round=number, seconds=self.limit_s)
+
+    def _measured(self, test: SweepTest, number: int) -> SweepResult:
         self.tests += 1
         faults = [self._shown(self.bad_nodes.get(node, 0.0)) for node in test.nodes]
         faults[0] = max(faults[0], self.bad_servers.get(test.nodes[0], 0.0))

@@ -113,6 +113,7 @@ class TestResult:
             nics=self.nics if several_nics else None,
             round=self.round,
             step=self.step,
+            seconds=self.seconds,
             reason="" if ok else self._why(),
         )
 

@@ -53,6 +53,9 @@ class AcceptOptions:
     max_time: float | None = option(
         Seconds(), "Stop after this time. What is left counts as not tested."
     )
+    timeout: float | None = option(
+        Seconds(), "Abort a test of one node or of a pair that takes longer. Default: the sweep's."
+    )
     soak: float = option(Seconds(), "How long --level soak keeps all nodes loaded.", default="3600")
     background: bool = option(Flag(), "Also measure half of the nodes while the others are loaded.")
     thresholds: Path | None = option(
@@ -151,8 +154,12 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     """
     nodes = _Nodes.of(inventory)
     cases = _collectives(nodes, how)
+    of_nodes = _rungs_of_nodes(nodes, thorough=how.level != LEVELS[0])
+    if how.timeout:
+        limit = {"timeout_s": format(how.timeout, "g")}
+        of_nodes = (replace(each, options=limit) for each in of_nodes)
     rungs = [
-        *_rungs_of_nodes(nodes, thorough=how.level != LEVELS[0]),
+        *of_nodes,
         *(nodes.together(f"{ALL}{case}", case, "all nodes") for case in cases),
     ]
     if how.level == LEVELS[-1]:

@@ -197,6 +197,7 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         *software_failures.values(),
         _undecided(diagnosis),
         diagnosis.contradiction,
+        diagnosis.out_of_time,
         _not_tested(ended),
         failure,
         next((said for each in stored.tests for said in each.neighbors), ""),

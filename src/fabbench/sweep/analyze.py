@@ -107,6 +107,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         undecided=undecided,
         by_chance=[_as_pair(fitted, writer, each.tests, each.row) for each in by_chance],
         failed_once=any(each.failed for each in by_chance),
+        out_of_time=_out_of_time(readings),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
         typicals=_typicals(readings, fitted) if groups_hold and not why_too_coarse else {},
@@ -116,6 +117,17 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         nodes=tuple(readings.nodes),
         links=_tested_and_all_links(fitted),
     )
+
+
+def _out_of_time(readings: Readings) -> str:
+    """Return which tests hung too soon to show anything, and what to pass; empty: none did."""
+    tests = listed([*{str(each.test): None for each in readings.hung}])
+    if not tests:
+        return ""
+    advice = "how long healthy tests take is not known."
+    if (least_s := readings.least_s) < math.inf:
+        advice = f"pass --timeout {least_s:.0f} or more, twice what healthy tests take."
+    return f"Out of time, which shows nothing: {tests}; {advice}"
 
 
 def _tested_and_all_links(fitted: Fit) -> tuple[int, int]:

@@ -9,6 +9,7 @@ the rest no longer help.
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -86,6 +87,11 @@ class DiagnosePlanner(Planner):
         self._tolerance = tolerance
         self.random = random.Random(seed)  # noqa: S311 - no secret
         self.screened = 0
+
+    def often_out_of_time(self) -> Iterator[int]:
+        """Yield nodes of which several tests hung too soon to show anything."""
+        tests = Counter(node for each in self.readings.hung for node in each.test.nodes)
+        return (self.readings.index(node) for node, count in tests.items() if count >= _TELLING)
 
     def _close(self, results: Sequence[SweepResult]) -> None:
         # A round is over: what follows is planned with its results.
@@ -171,7 +177,9 @@ class _Plan:
         likely = now_and_then | (fitted.bad >= DOUBTED)
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)
         doubted &= ~self._bad & (beyond_screening < most)
-        doubted[[*fitted.broken]] = False
+        # Nothing is learned from more tests of these.
+        given_up = [*fitted.broken, *planner.often_out_of_time()]
+        doubted[given_up] = False
         # Nobody is accused for the tests by which it stood out: more of them decide.
         unconfirmed = accused & (beyond_screening < _TELLING)
         doubted &= ~accused
@@ -182,7 +190,7 @@ class _Plan:
         """The most tests that may follow, with those of this round."""
         self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
-        self._free[[*fitted.broken]] = False
+        self._free[given_up] = False
         self._group_of: Ints = np.zeros(count, dtype=np.int64)
         if fitted.groups is not None:
             self._group_of = fitted.groups.of

@@ -163,6 +163,7 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     These are none, those given, or found ones: these are fitted, and must be much better than what
     is known without.
     """
+    readings.judge_hung()
     named = given(readings.nodes, readings.group_of)
     known = _fit_with_groups(readings, named, tolerance)
     # Found groups are proposed by tests that are not compared within the user's groups.

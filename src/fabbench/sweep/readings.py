@@ -41,6 +41,10 @@ def by_key(keys: Ints, values: Floats) -> ByKey:
     return ByKey(ordered[starts], starts, counts, values[order])
 
 
+_LONGER = 2
+"""A test that hung shows something from so many times on what healthy tests take."""
+_LATE = 0.75
+"""Healthy tests take as long as this part of those that were measured, whatever path they took."""
 _MOST_ROUNDED = 0.9
 """A typical figure is no smaller than this part of half of its last digit."""
 
@@ -152,6 +156,10 @@ class Readings:
         self.unusable: dict[tuple[int, ...], str] = {}
         """Nodes → why a result of them says nothing."""
         self.endings = Endings()
+        self.hung: list[SweepResult] = []
+        """Tests that ran out of time too soon to show anything, or are not judged yet."""
+        self._seconds = array("f")
+        """How long each test took that was measured."""
         self._index: dict[str, int] = {}
         self._rows: dict[tuple[int, str], _Rows] = {}
         """Number of nodes and rail → its tests."""
@@ -177,6 +185,28 @@ class Readings:
         return self.types.get(node, "")
 
     def add(self, result: SweepResult) -> None:
+        """Add a result; one that hung waits for those that tell how long healthy tests take."""
+        if result.outcome is SweepOutcome.HUNG:
+            self.hung.append(result)
+        else:
+            self._add(result)
+
+    @property
+    def least_s(self) -> float:
+        """From how many seconds on a test that hung shows something; infinite: it is not known.
+
+        Before, it may be as healthy as those that took long: nodes may be busy or throttled.
+        """
+        return _LONGER * float(np.quantile(self._seconds, _LATE)) if self._seconds else math.inf
+
+    def judge_hung(self) -> None:
+        """Let the tests that hung count as failed, but for those that show nothing."""
+        for each in self.hung:
+            if each.seconds >= self.least_s:
+                self._add(each)
+        self.hung = [each for each in self.hung if each.seconds < self.least_s]
+
+    def _add(self, result: SweepResult) -> None:
         """Add a result: a row for each NIC that has a figure, NaN where the test failed or hung."""
         roles = list(map(self.index, result.test.nodes))  # the first is the server
         members = sorted(roles)
@@ -196,6 +226,8 @@ class Readings:
             rows.series.append(series)
             rows.values.append(self._value(figure, result.step))
             rows.rounded.append(rounded_part(figure, result.step))
+        if measured and result.seconds:
+            self._seconds.append(result.seconds)
         if not measured:
             self.reasons[tuple(members)] = result.reason
         self.endings.add(tuple(members), result)

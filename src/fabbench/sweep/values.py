@@ -64,6 +64,8 @@ class SweepResult:
     """What was measured, if tests differ in that: figures of one series can be compared."""
     step: float = 0.0
     """In which steps the figures were printed; 0: they were not rounded."""
+    seconds: float = 0.0
+    """How long the test took; 0: that is not known."""
 
     @property
     def is_measured(self) -> bool:
@@ -170,6 +172,8 @@ class Diagnosis:
     """Pairs that were slow or failed once, and were not when they were tested again."""
     failed_once: bool = False
     """Whether one of these failed: that is no noise, so that the answer is in doubt."""
+    out_of_time: str = ""
+    """Which tests hung too soon to show anything, and what to pass, in sentences; empty: none."""
     too_coarse: bool = False
     """Whether that reason is that the figures have too few printed digits."""
     differences: Sequence[str] = ()
@@ -192,6 +196,6 @@ class Diagnosis:
         """Return the exit status that these conclusions mean."""
         if len(self.suspects) > self.slow_path:
             return Exit.BAD_ANSWER
-        if self.undecided or self.contradiction or self.failed_once:
+        if self.undecided or self.contradiction or self.failed_once or self.out_of_time:
             return Exit.UNTRUSTED
         return Exit.BAD_ANSWER if self.slow_path else Exit.FINE

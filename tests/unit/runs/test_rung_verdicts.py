@@ -67,9 +67,12 @@ def sweep_where(node: str, **broken: object) -> SweepRun:
     pairs = [(a, b) for a in NODES for b in NODES if a < b] * 2
     tests = []
     for number, pair in enumerate(pairs):
-        test = TestResult(number=number, round=number, nodes=pair, outcome="ok", value=1e9)
+        test = TestResult(
+            number=number, round=number, nodes=pair, outcome="ok", value=1e9, seconds=10
+        )
         if node in pair or node == "all":
-            test = replace(test, outcome="failed", value=None, reason="It exited.", **broken)  # type: ignore[arg-type]
+            failed = {"outcome": "failed", "value": None, "reason": "It exited.", **broken}
+            test = replace(test, **failed)  # type: ignore[arg-type]
         tests.append(test)
     return sweep_of(tests)
 
@@ -137,11 +140,19 @@ def test_a_host_that_is_lost_is_no_fault_of_its_hardware() -> None:
     ended = sweep_where("c", fault=Fault.INFRASTRUCTURE)
     tests = [*ended.sweep.tests]
     failed = [at for at, each in enumerate(tests) if each.fault]
-    tests[failed[0]] = replace(tests[failed[0]], outcome="timeout", fault=None)
+    tests[failed[0]] = replace(tests[failed[0]], outcome="timeout", fault=None, seconds=30)
     for at in failed[1:]:
         tests[at] = replace(tests[at], outcome="truncated")
     result = judge_sweep(sweep_of(tests), BLANK, ())
     assert (set(result.nodes), result.fault_class) == ({"c"}, Fault.INFRASTRUCTURE)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(30, State.FAILED), (15, State.INCOMPLETE)])
+def test_what_ran_out_of_time_too_soon_rejects_nobody(seconds: float, state: State) -> None:
+    """Healthy tests take 10 s."""
+    result = judge_sweep(sweep_where("c", outcome="timeout", seconds=seconds), BLANK, ())
+    assert result.state is state
+    assert ("--timeout 20" in result.why) == (state is State.INCOMPLETE)
 
 
 @pytest.mark.parametrize(

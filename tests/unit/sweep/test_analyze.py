@@ -242,7 +242,8 @@ def test_a_failed_pair_is_evidence_and_a_hung_one_too() -> None:
         for test in each.tests:
             fine = "node-2" not in test.nodes
             outcome = SweepOutcome.OK if fine else SweepOutcome.HUNG
-            readings.add(SweepResult(test, outcome, TYPICAL if fine else None))
+            figure, seconds = (TYPICAL, 10) if fine else (None, 30)
+            readings.add(SweepResult(test, outcome, figure, seconds=seconds))
     assert names(analyze(readings)) == {("node", "node-2")}
 
 
