@@ -176,10 +176,30 @@ def cannot_run(chance: random.Random, cluster: Cluster) -> Collection[str]:
     return {*cluster.bad_nodes}
 
 
+def busy(chance: random.Random, cluster: Cluster) -> Collection[str]:
+    """Nodes are throttled: tests take nearly as long as they may, those of one a little longer."""
+    cluster.limit_s = 30
+    cluster.takes_s = cluster.limit_s * chance.uniform(0.6, 0.95)
+    cluster.speed[chance.choice(list(cluster.nodes))] = 0.92
+    return ()
+
+
+def hanging(chance: random.Random, cluster: Cluster) -> Collection[str]:
+    """Tests of a node hang, and have more than twice the time of the others."""
+    cluster.limit_s = 30
+    cluster.takes_s = cluster.limit_s * chance.uniform(0.05, 0.35)
+    node = chance.choice(list(cluster.nodes))
+    cluster.bad_nodes = {node: 1.0}
+    return {node}
+
+
 KINDS: Mapping[str, Kind] = {
     "healthy": Kind(),
     "healthy, 2 % congested": Kind(congestion=0.02),
     "healthy, 2 % fail": Kind(failures=0.02),
+    "healthy, out of time": Kind([busy], counts=(4, 8, 16, 32)),
+    "one hangs": Kind([hanging], counts=(4, 8, 16, 32)),
+    "one bad, out of time": Kind([bad_nodes(1), busy], counts=(4, 8, 16, 32)),
     "healthy, logs": Kind(counts=(4, 6, 8, 16), logs=True),
     "coarse digits": Kind([coarse_digits], counts=(4, 8, 16), logs=True),
     "coarse digits, live": Kind([coarse_digits], counts=(4, 8, 16)),

@@ -82,7 +82,7 @@ class Cluster:
         self.hung = 0
         self._crossing = 1
         """How many tests a fault made slower, or failed."""
-        self._speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
+        self.speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
 
     def measure(self, test: SweepTest, number: int = 1) -> SweepResult:
         result = self._measured(test, number)
@@ -105,7 +105,7 @@ class Cluster:
         self.shown += max(*faults, path, nic, 1 - min(types)) > 0
         if max(*faults, path) >= 1 or self.chance.random() < self.failures:
             return SweepResult(test, SweepOutcome.FAILED, round=number, reason=self._reason(test))
-        natures = [self._speed[node] for node in test.nodes]
+        natures = [self.speed[node] for node in test.nodes]
         speeds = [
             nature * of_type * (1 - fault)
             for nature, of_type, fault in zip(natures, types, faults, strict=True)
@@ -137,8 +137,8 @@ class Cluster:
 
     def slow(self) -> set[str]:
         """Return healthy nodes that are more than 9 % slower than the median by nature."""
-        median = sorted(self._speed.values())[len(self._speed) // 2]
-        return {node for node, speed in self._speed.items() if speed < 0.91 * median}
+        median = sorted(self.speed.values())[len(self.speed) // 2]
+        return {node for node, speed in self.speed.items() if speed < 0.91 * median}
 
     def _shown(self, fault: float) -> float:
         return fault if not fault or self.flaky == 1 or self.chance.random() < self.flaky else 0.0

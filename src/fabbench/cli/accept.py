@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _EFFECTIVE_WITH = {
     "compared": {"store", "form", "output", "json", "verbose", "quiet"},
-    "resumed": {"store", "max_time", "timeout", "verbose", "quiet"},
+    "resumed": {"store", "max_time", "verbose", "quiet"},
 }
 """Option that says all → the options that have an effect with it."""
 _JUDGING_OPTIONS = [
@@ -105,8 +105,8 @@ def command(
             raise RequestError(
                 f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
             )
-        limits = line.typed.keys() & {"max_time", "timeout"}
-        more = [f"{line.typed[each]}={value_of(line.given, each):g}" for each in limits]
+        seconds = value_of(line.given, "max_time")
+        more = [f"--max-time={seconds:g}"] if seconds else []
         same = command_line_again(certificate, store, more, resumed=True)
         # What is stored again is the command line of the beginning, after `fabbench accept`
         return same._replace(recorded=certificate.command[2:])

@@ -121,13 +121,15 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
 
 def _out_of_time(readings: Readings) -> str:
     """Return which tests hung too soon to show anything, and what to pass; empty: none did."""
-    tests = listed([*{str(each.test): None for each in readings.hung}])
-    if not tests:
+    if not readings.hung:
         return ""
-    advice = "how long healthy tests take is not known."
-    if (least_s := readings.least_s) < math.inf:
-        advice = f"pass --timeout {least_s:.0f} or more, twice what healthy tests take."
-    return f"Out of time, which shows nothing: {tests}; {advice}"
+    tests = listed([*{str(each.test): None for each in readings.hung}])
+    least_s = readings.least_s
+    limit = format(least_s, ".0f") if least_s < math.inf else "SECONDS"
+    return (
+        f"Out of time, which shows nothing: {tests}. Pass --timeout {limit} or more, twice what "
+        "healthy tests take."
+    )
 
 
 def _tested_and_all_links(fitted: Fit) -> tuple[int, int]:

@@ -157,7 +157,7 @@ class Readings:
         """Nodes → why a result of them says nothing."""
         self.endings = Endings()
         self.hung: list[SweepResult] = []
-        """Tests that ran out of time too soon to show anything, or are not judged yet."""
+        """Tests that ran out of time too soon to show anything, as far as is known."""
         self._seconds = array("f")
         """How long each test took that was measured."""
         self._index: dict[str, int] = {}
@@ -185,29 +185,13 @@ class Readings:
         return self.types.get(node, "")
 
     def add(self, result: SweepResult) -> None:
-        """Add a result; one that hung waits for those that tell how long healthy tests take."""
-        if result.outcome is SweepOutcome.HUNG:
-            self.hung.append(result)
-        else:
-            self._add(result)
+        """Add a result: a row for each NIC that has a figure, NaN where the test failed or hung.
 
-    @property
-    def least_s(self) -> float:
-        """From how many seconds on a test that hung shows something; infinite: it is not known.
-
-        Before, it may be as healthy as those that took long: nodes may be busy or throttled.
+        A test that hung too soon shows nothing, unless later ones tell that healthy ones take less.
         """
-        return _LONGER * float(np.quantile(self._seconds, _LATE)) if self._seconds else math.inf
-
-    def judge_hung(self) -> None:
-        """Let the tests that hung count as failed, but for those that show nothing."""
-        for each in self.hung:
-            if each.seconds >= self.least_s:
-                self._add(each)
-        self.hung = [each for each in self.hung if each.seconds < self.least_s]
-
-    def _add(self, result: SweepResult) -> None:
-        """Add a result: a row for each NIC that has a figure, NaN where the test failed or hung."""
+        if result.outcome is SweepOutcome.HUNG and result.seconds < self.least_s:
+            self.hung.append(result)
+            return
         roles = list(map(self.index, result.test.nodes))  # the first is the server
         members = sorted(roles)
         if result.outcome is SweepOutcome.UNUSABLE:
@@ -232,6 +216,21 @@ class Readings:
             self.reasons[tuple(members)] = result.reason
         self.endings.add(tuple(members), result)
         self.count += 1
+
+    @property
+    def least_s(self) -> float:
+        """From how many seconds on a test that hung shows something; infinite: it is not known.
+
+        Before, it may be as healthy as those that took long: nodes may be busy or throttled.
+        """
+        return _LONGER * float(np.quantile(self._seconds, _LATE)) if self._seconds else math.inf
+
+    def judge_hung(self) -> None:
+        """Judge tests that hung by all that is known now of how long healthy ones take."""
+        waiting = self.hung
+        self.hung = []
+        for each in waiting:
+            self.add(each)
 
     def classes(
         self,

@@ -26,12 +26,12 @@ def test_a_node_hangs_that_had_twice_the_time_of_healthy_ones(takes_s: float) ->
     assert said.status is Exit.BAD_ANSWER
 
 
-@pytest.mark.parametrize("takes_s", [16, 20, 29])
+@pytest.mark.parametrize("takes_s", [16, 20, 25])
 def test_one_that_had_less_is_undecided_with_the_limit_that_decides(takes_s: float) -> None:
     said = diagnosed(takes_s)
     assert (said.suspects, [each.name for each in said.undecided]) == ([], ["node-3"])
     assert said.status is Exit.UNTRUSTED
-    assert "node-0 – node-3, " in said.out_of_time
+    assert said.out_of_time.count("node-3") == 4  # and 3 more
     _, _, advice = said.out_of_time.partition("--timeout ")
     limit_s = float(advice.split()[0])
     assert limit_s == pytest.approx(2 * takes_s, rel=0.1)
@@ -42,7 +42,7 @@ def test_where_no_time_is_known_a_hang_shows_nothing() -> None:
     cluster = Cluster(EIGHT, takes_s=60, limit_s=30)
     said = cluster.diagnosed(all_pairs(EIGHT))
     assert (said.suspects, said.status) == ([], Exit.UNTRUSTED)
-    assert "not known" in said.out_of_time
+    assert "--timeout SECONDS" in said.out_of_time
     assert {each.name for each in said.undecided} == {*EIGHT}
 
 
