@@ -1,7 +1,7 @@
 """Results of a sweep → suspects, with evidence in words."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -55,42 +55,31 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     undecided. At last, if nothing is bad, whether the figures could have shown it.
     """
     writer = EvidenceWriter(readings, fitted, confidence)
-    possible = [*_suspects(readings, fitted, writer)]
-    possible.sort(key=lambda each: -each.confidence)  # the likeliest first
+    likeliest_first = sorted(_suspects(readings, fitted, writer), key=lambda each: -each.confidence)
+    accused = [each for each in likeliest_first if each.confidence >= confidence]
+    contradiction = _contradiction(fitted, confidence, accused)
     # Found groups that other tests do not confirm are neither shown nor accused.
     groups_hold = _groups_hold(fitted)
-    accused = [each for each in possible if each.confidence >= confidence]
-    contradiction = _contradiction(fitted, confidence, accused)
+    groups = [*_groups(readings, fitted)] if groups_hold else []
+    slow_groups = [*_slow_groups(readings, fitted, groups)] if groups_hold else []
     slow_path: list[Suspect] = []
     suspects: list[Suspect] = []
     if contradiction:
-        accused = []
+        accused = []  # all of them are doubtful, too
     else:
-        if groups_hold:
-            slow_path += _slow_path(fitted, writer, confidence)
-        suspects += slow_path
-        suspects += slow_rails(fitted, confidence)
-        suspects += with_shared_as_one(accused)
-    behind_uplinks = _behind_uplinks(suspects)
-    # After a contradiction all that was accused is doubtful, too.
-    names_of_accused = {each.name for each in accused}
-    doubtful = [each for each in possible if each.name not in names_of_accused]
-    groups: list[NodeGroup] = []
-    slow_groups: list[_SlowGroup] = []
-    if groups_hold:
-        groups += _groups(readings, fitted)
-        slow_groups += _slow_groups(readings, fitted, groups)
+        slow_path += _slow_path(fitted, writer, confidence) if groups_hold else ()
+        suspects += [*slow_path, *slow_rails(fitted, confidence), *with_shared_as_one(accused)]
     undecided = [each.suspect for each in slow_groups if not each.known]
-    undecided += [each for each in doubtful if not _is_explained(each, behind_uplinks, suspects)]
+    doubtful = [each for each in likeliest_first if each not in accused]
+    undecided += _not_explained(doubtful, suspects)
     # A group that is slower explains its tests, whether or not its type is known.
     of_other_types = [each.suspect for each in slow_groups if each.known]
-    explaining = [*suspects, *undecided, *of_other_types]
-    unexplained_tests = [*unexplained(fitted, explaining)]
-    flaky = slow_now_and_then(fitted, unexplained_tests)
+    left_over = [*unexplained(fitted, [*suspects, *undecided, *of_other_types])]
+    flaky = slow_now_and_then(fitted, left_over)
     undecided += [_as_node(fitted, writer, node) for node in sorted(flaky)]
-    of_steady_nodes = [each for each in unexplained_tests if not each.is_of(flaky)]
-    by_chance = [each for each in of_steady_nodes if each.by_chance]
-    lasting = [each for each in of_steady_nodes if not each.by_chance]
+    pairs = [each for each in left_over if not each.is_of(flaky)]
+    by_chance = [each for each in pairs if each.by_chance]
+    lasting = [each for each in pairs if not each.by_chance]
     undecided += [_as_pair(fitted, writer, each.tests, each.row) for each in lasting]
     why_too_coarse = _why_too_coarse(readings, fitted)
     # Nothing is bad: unless the figures could not have shown it, or most tests are slow.
@@ -108,7 +97,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         by_chance=[_as_pair(fitted, writer, each.tests, each.row) for each in by_chance],
         failed_once=any(each.failed for each in by_chance),
         out_of_time=_out_of_time(readings),
-        differences=[each.suspect.evidence for each in slow_groups if each.known],
+        differences=[each.evidence for each in of_other_types],
         required=confidence,
         typicals=_typicals(readings, fitted) if groups_hold and not why_too_coarse else {},
         too_coarse=bool(why_too_coarse) and contradiction == why_too_coarse,
@@ -139,25 +128,24 @@ def _tested_and_all_links(fitted: Fit) -> tuple[int, int]:
     return len(tested), math.comb(count, 2)
 
 
-def _behind_uplinks(suspects: Sequence[Suspect]) -> set[str]:
-    """Return the nodes of groups whose uplink is a suspect: no node is then to blame."""
-    of_groups = [each.nodes for each in suspects if each.kind is SuspectKind.GROUP]
-    return {node for nodes in of_groups for node in nodes}
+def _not_explained(doubtful: Sequence[Suspect], suspects: Sequence[Suspect]) -> Iterator[Suspect]:
+    """Yield what may be bad, and no suspect says why.
 
-
-def _is_explained(
-    suspect: Suspect, behind_uplinks: Collection[str], suspects: Sequence[Suspect]
-) -> bool:
-    """Return whether the suspects already say why something may be bad.
-
-    All of its nodes are behind a bad uplink, or it is rather fine, and a link of a bad node: tests
-    of a node that loses packets vary.
+    One does if all of its nodes are behind a bad uplink; or if it is rather fine, and a link of a
+    bad node: tests of a node that loses packets vary.
     """
-    bad = {node for each in suspects if each.kind is SuspectKind.NODE for node in each.nodes}
-    of_bad_node = not bad.isdisjoint(suspect.nodes)
-    if suspect.kind is SuspectKind.LINK and of_bad_node and suspect.confidence < _AS_LIKELY:
-        return True
-    return set(behind_uplinks).issuperset(suspect.nodes)
+    bad = _nodes_of(suspects, SuspectKind.NODE)
+    behind_uplinks = _nodes_of(suspects, SuspectKind.GROUP)
+    for each in doubtful:
+        rather_fine = each.kind is SuspectKind.LINK and each.confidence < _AS_LIKELY
+        of_bad_node = not bad.isdisjoint(each.nodes)
+        if not ((rather_fine and of_bad_node) or behind_uplinks.issuperset(each.nodes)):
+            yield each
+
+
+def _nodes_of(suspects: Sequence[Suspect], kind: SuspectKind) -> set[str]:
+    """Return the nodes of all suspects of a kind."""
+    return {node for each in suspects if each.kind is kind for node in each.nodes}
 
 
 def _groups_hold(fitted: Fit) -> bool:
