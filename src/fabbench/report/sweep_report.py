@@ -172,7 +172,9 @@ def sweep_document(report: SweepReport) -> PlainData:
         "format": 1,
         **picked(report, "unfinished", metric="metric.name", unit="metric.unit"),
         **picked(
-            diagnosis, "nodes", "tests", "spread", "contradiction", required_confidence="required"
+            diagnosis,
+            *("nodes", "tests", "spread", "contradiction", "out_of_time"),
+            required_confidence="required",
         ),
         "links": dict(zip(("tested", "all"), diagnosis.links, strict=True)),
         "typical": diagnosis.typicals.get(""),
@@ -184,7 +186,6 @@ def sweep_document(report: SweepReport) -> PlainData:
         "suspects": [_suspect_record("bad", each) for each in diagnosis.suspects],
         "undecided": [_suspect_record("undecided", each) for each in diagnosis.undecided],
         "failed_once": diagnosis.failed_once,
-        "out_of_time": diagnosis.out_of_time,
         "by_chance": [_suspect_record("by chance", each) for each in diagnosis.by_chance],
         "differences": list(diagnosis.differences),
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],

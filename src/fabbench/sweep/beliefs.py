@@ -380,7 +380,7 @@ def nodes_not_by_chance(
         limit = levels[node] / 2  # half as slow as the node: what it makes slow is below
         met = (pairs.members == node).any(axis=1)
         partner = pairs.members.sum(axis=1) - node  # where it took part
-        healthy_partner = met & healthy[np.where(met, partner, node)]
+        healthy_partner = healthy[np.where(met, partner, node)]  # the node itself is not healthy
         shown = levels[node] - pairs.path <= limit  # A slower path hides it
         mine = np.flatnonzero(healthy_partner & shown)
         slower = pairs.slower[mine]

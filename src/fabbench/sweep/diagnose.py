@@ -9,7 +9,6 @@ the rest no longer help.
 
 import math
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -87,11 +86,6 @@ class DiagnosePlanner(Planner):
         self._tolerance = tolerance
         self.random = random.Random(seed)  # noqa: S311 - no secret
         self.screened = 0
-
-    def often_out_of_time(self) -> Iterator[int]:
-        """Yield nodes of which several tests hung too soon to show anything."""
-        tests = Counter(node for each in self.readings.hung for node in each.test.nodes)
-        return (self.readings.index(node) for node, count in tests.items() if count >= _TELLING)
 
     def _close(self, results: Sequence[SweepResult]) -> None:
         # A round is over: what follows is planned with its results.
@@ -173,19 +167,17 @@ class _Plan:
         """Pairs whose link may be bad, or which were always slow → the maximum of their tests."""
         self._pairs_to_test_again |= dict.fromkeys(open_links, self._max_repeats)
         now_and_then = maybe_now_and_then(fitted, accused)
-        doubted = now_and_then | self._doubted(planner.confidence, open_links)
         likely = now_and_then | (fitted.bad >= DOUBTED)
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)
-        doubted &= ~self._bad & (beyond_screening < most)
+        doubted = now_and_then | self._doubted(planner.confidence, open_links)
+        self._doubtful: Flags = doubted & ~accused & (beyond_screening < most)
+        out_of_time = {node for each in planner.readings.hung for node in each.test.nodes}
         # Nothing is learned from more tests of these.
-        given_up = [*fitted.broken, *planner.often_out_of_time()]
-        doubted[given_up] = False
+        given_up = [*fitted.broken, *map(planner.readings.index, out_of_time)]
+        self._doubtful[given_up] = False
         # Nobody is accused for the tests by which it stood out: more of them decide.
-        unconfirmed = accused & (beyond_screening < _TELLING)
-        doubted &= ~accused
-        self._doubtful: Flags = doubted
-        self._unconfirmed: Flags = unconfirmed
-        self._open: Flags = doubted | unconfirmed
+        self._unconfirmed: Flags = accused & (beyond_screening < _TELLING)
+        self._open: Flags = self._doubtful | self._unconfirmed
         self._most_tests_left = self._tests_left(most, beyond_screening)
         """The most tests that may follow, with those of this round."""
         self._free: Flags = ~self._bad | self._open

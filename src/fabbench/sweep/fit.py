@@ -217,6 +217,10 @@ class _Parts:
         """Return how many there are."""
         return self.uplinks + len(self.groups)
 
+    def first_nic(self, rail: str) -> int:
+        """Return the number of the first node's NIC of a rail."""
+        return self.nodes * (1 + self.rails.index(rail))
+
     def nic(self, part: int) -> tuple[int, str]:
         """Return the node and the rail of a NIC."""
         rail, node = divmod(part, self.nodes)
@@ -254,7 +258,7 @@ def _fit_with_groups(
     tests = readings.classes(group_of, apart=apart, without=broken)
     rails = sorted({each.rail for each in tests if each.rail})
     parts = _Parts(count, rails, [] if groups is None else groups.names, path_is_shared)
-    classes = [_fitted_class(each, rails, groups, count) for each in tests]
+    classes = [_fitted_class(each, parts, groups) for each in tests]
     settled = _settled(classes, parts, States.of(tolerance))
     states = settled.states
     chances: list[float] = settled.bad.tolist()
@@ -413,28 +417,27 @@ def _log_likelihood(
     return total
 
 
-def _fitted_class(
-    tests: TestClass, rails: Sequence[str], groups: Grouping | None, nodes: int
-) -> FittedClass:
-    # The tests of the same nodes (a row of `pairs`) share a factor: `factor_of` says which.
+def _fitted_class(tests: TestClass, parts: _Parts, groups: Grouping | None) -> FittedClass:
+    """Return tests that are not fitted yet. All tests of the same nodes are one factor."""
     pairs, factor_of = np.unique(tests.members, axis=0, return_inverse=True)
-    # All that takes part in a test, by the numbers of `_Parts`: the columns of `members`.
-    # NICs are numbered after all nodes, a rail after another; uplinks of groups after these.
-    parts = [pairs]
-    if tests.rail:
-        rail = rails.index(tests.rail)
-        parts.append(pairs + nodes * (1 + rail))
-    if groups is not None and tests.between and tests.nodes_per_test == 2:
-        after_nics = nodes * (1 + len(rails))
-        parts.append(groups.of[pairs] + after_nics)
     return FittedClass(
         tests=tests,
         pairs=pairs,
         factor_of=factor_of.reshape(-1),
-        members=np.concatenate(parts, axis=1),
+        members=_members(tests, pairs, parts, groups),
         link=np.zeros(len(pairs)),
         typical=_first_typical(tests),
     )
+
+
+def _members(tests: TestClass, pairs: Ints, parts: _Parts, groups: Grouping | None) -> Ints:
+    """Return factor × slot → the number of a node, its NIC, or its group's uplink."""
+    slots = [pairs]
+    if tests.rail:
+        slots.append(pairs + parts.first_nic(tests.rail))
+    if groups is not None and tests.between and tests.nodes_per_test == 2:
+        slots.append(groups.of[pairs] + parts.uplinks)
+    return np.concatenate(slots, axis=1)
 
 
 def _first_typical(tests: TestClass) -> Floats:
