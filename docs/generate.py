@@ -28,6 +28,7 @@ from fabbench.cli import cli
 from fabbench.config.sections import ABOUT, Config, Defaults, options_of
 from fabbench.evidence.known_errors import KnownError, by_code
 from fabbench.launchers import options_of_launchers
+from fabbench.model.formats import SUFFIXES
 from fabbench.model.log import METRICS
 from fabbench.model.options import RARE, Option, declared
 from fabbench.model.plan import Variant
@@ -43,6 +44,13 @@ HEAD = """# Command line
 `--help` of each command has examples. [Exit statuses](exit-statuses.md) are the same for all.
 
 {own}
+
+## Output formats
+
+Default: text on a terminal, else Markdown. Lists (`check`, `parse`, `runs`), and what has no Markdown, are text
+anywhere.
+
+{formats}
 
 ## Shared options
 
@@ -124,7 +132,8 @@ def reference(page: str) -> str:
     root = click.Context(cli, info_name="fabbench")
     everywhere = _entries(cli)
     own = [str(each) for each in everywhere if each.flag == "--version"]
-    text = [HEAD.format(about=next(_text(cli.help or "")), own="\n".join(own))]
+    about = next(_text(cli.help or ""))
+    text = [HEAD.format(about=about, own="\n".join(own), formats=_formats(root))]
     sections = _shared(root, [each for each in everywhere if each.flag != "--version"])
     for title, entries in sections.items():
         text.append(f"### {title}\n")
@@ -136,6 +145,20 @@ def reference(page: str) -> str:
     for context, command in _commands(root, cli):
         text += _described(context, command, sections)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(text)).rstrip("\n") + "\n"
+
+
+def _formats(root: click.Context) -> str:
+    """Return a table of all formats: their suffixes, and the commands that write them."""
+    writers: dict[str, list[str]] = {form: [] for form in SUFFIXES}
+    for context, command in _commands(root, cli):
+        name = context.command_path.split()[1]
+        forms = [option.type for option in command.params if option.name == "form"]
+        for form in chain.from_iterable(each.names for each in forms):
+            if name not in writers[form]:
+                writers[form].append(name)
+    head = ("`--format`", "`-o FILE`", "written by")
+    rows = [(f"`{form}`", " ".join(SUFFIXES[form]), ", ".join(of)) for form, of in writers.items()]
+    return _table(head, rows)
 
 
 def _shared(root: click.Context, everywhere: list[Entry]) -> dict[str, list[Entry]]:

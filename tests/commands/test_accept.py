@@ -95,7 +95,7 @@ def test_changes_of_stored_certificates(tmp_path: Path) -> None:
     ("words", "begins"),
     [
         (("show", "--json"), "{"),
-        (("show", "--format", "terminal"), "Incomplete: 0 nodes"),
+        (("show", "--format", "text"), "Incomplete: 0 nodes"),
         (("report",), "<!DOCTYPE html>"),
     ],
 )

@@ -71,7 +71,7 @@ def test_programs_need_not_be_installed_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("run", "osu", "--on", "local", "--test", "osu_none", "--ranks-per-host", "2")
+    words = ("run", "osu", "--on", "local", "--program", "osu_none", "--ranks-per-host", "2")
     done = runner().invoke(cli, [*words, "--dry-run", "--store", "runs"])
     assert (done.exit_code, "mpirun " in done.stdout) == (0, True)
     assert "osu_none" in done.stdout.splitlines()[-1]
@@ -171,7 +171,7 @@ def test_kubernetes(kubernetes: list[str], tmp_path: Path, launcher: str) -> Non
 def test_osu_on_kubernetes_needs_an_image_that_has_it(
     kubernetes: list[str], tmp_path: Path, launcher: str
 ) -> None:
-    words = ("--no-efa", "--test", "osu_latency", "--on", launcher)
+    words = ("--no-efa", "--program", "osu_latency", "--on", launcher)
     config = ("--kubeconfig", str(tmp_path / "kubeconfig"))
     done = planned(*words, *config, "--image", "registry.example/osu:1", benchmark="osu")
     assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")

@@ -192,7 +192,7 @@ def test_live_figures_are_those_of_the_final_table() -> None:
         assert [line for line in screen.lines() if line.startswith(("1 KB", "1 MB"))] == before
         logs[execution.configuration.label].append(done)
     final = compare([column(label, *found) for label, found in logs.items()], only_ok=True)
-    text = render_comparison(final, "terminal", width=80)
+    text = render_comparison(final, "text", width=80)
     cells = [line.split() for line in text.splitlines()]
     rows = [row for row in cells if "-33.3%" in row]
     assert [line.split() for line in before] == [row[:5] for row in rows]

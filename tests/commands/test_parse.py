@@ -25,7 +25,7 @@ OK = str(NCCL / "x-net-socket.txt")
 FAILED = str(NCCL / "fail-killed.txt")
 UNKNOWN = str(LOGS / "launchers/ompi5-tag-output.txt")
 MISSING = str(NCCL / "no-such.txt")
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("text", "json", "csv", "markdown")
 SECRET = "EXAMPLE/NOT/A/REAL/KEY"
 
 
@@ -323,7 +323,7 @@ def test_a_fabric_that_was_not_used_ends_with_4(
 # ---------------------------------------------------------------- formats
 
 
-@pytest.mark.parametrize("form", ["table", "markdown"])
+@pytest.mark.parametrize("form", ["text", "markdown"])
 def test_tables_show_the_figures_the_facts_and_the_reason(form: str) -> None:
     shown = parse(
         "--format", form, str(NCCL / "x-ofi-efa-missing.txt"), FAILED, "--fabric", "efa"

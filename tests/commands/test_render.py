@@ -70,7 +70,7 @@ def test_what_is_otherwise_can_be_said() -> None:
     [
         ("nccl", "--ab", "--collective", "alltoall", "--instance-type", "p5.48xlarge"),
         ("nccl", "--fabric", "nvlink", "--efa", "--instance-type", "p6e-gb200.36xlarge"),
-        ("nvshmem", "--efa", "--instance-type", "p5.48xlarge", "--test", "alltoall_latency"),
+        ("nvshmem", "--efa", "--instance-type", "p5.48xlarge", "--program", "alltoall_latency"),
         ("torch", "--ab", "--instance-type", "p4d.24xlarge", "--nodes", "4"),
         ("pingpong", "--ab", "--instance-type", "c7g.16xlarge"),
         ("perftest", "--efa", "--instance-type", "p5.48xlarge", "--device", "rdmap79s0"),

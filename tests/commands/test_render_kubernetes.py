@@ -72,7 +72,7 @@ def test_osu_in_pods_and_in_an_mpijob() -> None:
     """
     words = (
         "--ab",
-        "--test",
+        "--program",
         "osu_allreduce",
         "--ranks-per-host",
         "8",

@@ -84,7 +84,7 @@ def test_what_a_log_says(tmp_path: Path, payload: str) -> None:
         files[-1].write_text(text, "utf-8", errors="surrogateescape")
     for file in files:
         run("explain", file)
-        for form in ("table", "json", "markdown", "csv"):
+        for form in ("text", "json", "markdown", "csv"):
             run("parse", file, "--format", form)
         compared = (
             "compare",
@@ -97,7 +97,7 @@ def test_what_a_log_says(tmp_path: Path, payload: str) -> None:
             "--allow",
             "dtype",
         )
-        for form in ("markdown", "csv", "terminal", "json"):
+        for form in ("markdown", "csv", "text", "json"):
             run(*compared, "--format", form)
 
 
@@ -143,8 +143,8 @@ def test_what_a_run_has_stored(tmp_path: Path, payload: str) -> None:
     # What the program itself would not have stored so.
     edited.write_text(edited.read_text().replace('"000-a-r1"', json.dumps(f"000-a{plain}-r1")))
     for words in (
-        *(("runs", "--format", form) for form in ("table", "json")),
-        *(("show", "last", "--format", form) for form in ("terminal", "json", "csv")),
+        *(("runs", "--format", form) for form in ("text", "json")),
+        *(("show", "last", "--format", form) for form in ("text", "json", "csv")),
         ("show", plain),
         ("compare", "last"),
         ("history", "busbw"),
@@ -174,7 +174,7 @@ def test_what_names_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str
     run("parse", path, f"{path}.gone")
     run("parse", path, "--format", "markdown")
     run("compare", path, path, "--format", "comment")
-    run("compare", path, path, "--label", plain, "--label", "b", "--format", "terminal")
+    run("compare", path, path, "--label", plain, "--label", "b", "--format", "text")
     for words in (
         ("compare", path, f"{path}.gone"),
         ("config", "--config", f"{path}.gone"),

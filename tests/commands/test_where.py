@@ -67,7 +67,7 @@ def test_k8s_is_kubernetes() -> None:
         *(
             (".prom", "openmetrics"),
             (".xml", "junit"),
-            (".txt", "terminal"),
+            (".txt", "text"),
             (".CSV", "csv"),
             ("", "markdown"),
         ),
@@ -84,7 +84,7 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     done = fabbench("compare", *LOGS, "-o", str(file))
     assert (done.exit_code, done.stdout, file.exists()) == (2, "", False)
     assert "no .pdf file" in done.stderr
-    assert ".html, .svg, .png, .csv, .json, .md, .prom, .xml, .txt" in done.stderr
+    assert ".md, .txt, .csv, .json, .html, .svg, .png, .xml, .prom" in done.stderr
     others = (("parse", ".html"), ("explain", ".csv"), ("report", ".pdf"))
     assert {
         fabbench(command, *LOGS, "-o", str(tmp_path / f"x{end}")).exit_code

@@ -112,7 +112,17 @@ def test_receiving_on_one_nic_of_four_is_seen_in_run_and_in_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allocation = replay_hosts(tmp_path)
-    words = ("run", "nvshmem", "--on", "playing", "--efa", "--test", "alltoall_latency", "-e", "8")
+    words = (
+        "run",
+        "nvshmem",
+        "--on",
+        "playing",
+        "--efa",
+        "--program",
+        "alltoall_latency",
+        "-e",
+        "8",
+    )
     ran = command(allocation, tmp_path / "store", monkeypatch, *words)
     warning = (
         "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40 GB (max/mean 4, cv 1.73), while "

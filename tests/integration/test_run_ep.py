@@ -42,7 +42,7 @@ def the_log(store: Path) -> Log:
 def test_ep_bench_inside_a_host_is_proven_and_checked(
     tmp_path: Path, programs: Path, mode: str
 ) -> None:
-    done = ep_bench(tmp_path, programs, "--mode", mode)
+    done = ep_bench(tmp_path, programs, "--kernels", mode)
     assert done.returncode == 0, done.stderr
     log = the_log(tmp_path)
     assert (log.outcome, log.reason, log.case) == (Outcome.OK, None, "ep_bench")

@@ -58,7 +58,7 @@ def test_transports_between_two_ranks_are_chosen_and_proven(
 
 @pytest.mark.slow
 def test_collectives_have_as_many_ranks_as_asked_for(tmp_path: Path) -> None:
-    tests = ("--test", "osu_allreduce", "--test", "osu_bw")
+    tests = ("--program", "osu_allreduce", "--program", "osu_bw")
     done = osu(tmp_path, "--fabric", "tcp", "--ranks-per-host", "3", *tests)
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
@@ -75,7 +75,7 @@ def test_collectives_have_as_many_ranks_as_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_program_that_cannot_run_is_a_failure(tmp_path: Path) -> None:
-    done = osu(tmp_path, "--fabric", "tcp", "--test", "osu_bw", "--", "--unknown")
+    done = osu(tmp_path, "--fabric", "tcp", "--program", "osu_bw", "--", "--unknown")
     assert done.returncode == 4, done.stderr
     (log,) = the_run(tmp_path).logs("tcp")
     assert log.outcome is Outcome.FAILED

@@ -120,7 +120,7 @@ def test_a_sentence_and_the_right_status(
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/caf\xe9.log"
     Path(os.fsdecode(name)).write_bytes(LOG.read_bytes())
-    for form in ("table", "json"):
+    for form in ("text", "json"):
         assert (
             shell(tmp_path, f"{FABBENCH} parse --format {form} {tmp_path}/*.log").returncode
             == Exit.FINE

@@ -169,7 +169,7 @@ def test_a_delay_is_named_beside_a_run_without_it(rdma: Machines, tmp_path: Path
         "-u",
         "18",
     )
-    words = ("perftest", "--fabric", "roce", "--test", "ib_send_lat", *sizes)
+    words = ("perftest", "--fabric", "roce", "--program", "ib_send_lat", *sizes)
     done = rdma.run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     usual = the_run(tmp_path).id

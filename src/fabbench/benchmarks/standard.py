@@ -155,9 +155,9 @@ def devices(help_: str) -> Any:
     return option(DEVICE, f"{help_} Can be given several times.", "--device", many=tuple)
 
 
-def iterations(default: str | None, flag: str = "--iterations", each: str = " per size") -> Any:
+def iterations(default: str | None, each: str = " per size") -> Any:
     """Declare how many operations are timed. None: as many as the program does by itself."""
-    return option(Whole(1), f"Timed operations{each}.", "-n", flag, default=default)
+    return option(Whole(1), f"Timed operations{each}.", "-n", "--iterations", default=default)
 
 
 def warmup(default: str | None, more: str = "") -> Any:

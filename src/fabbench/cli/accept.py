@@ -23,7 +23,7 @@ from fabbench.cli.sweep_command import DiagnosisOptions
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
-from fabbench.report.certificate import EXITS, FORMATS, State, render_certificate, render_changes
+from fabbench.report.certificate import EXITS, State, render_certificate, render_changes
 from fabbench.report.sweep_report import cordon_command
 from fabbench.runs.ladder import LEVELS, AcceptOptions, write_thresholds
 
@@ -47,7 +47,7 @@ _JUDGING_OPTIONS = [
     selects=lambda each: each.only != "render",
     params=[
         *click_options([*declared(AcceptOptions).values(), *_JUDGING_OPTIONS]),
-        *result_options(FORMATS, "Output format."),
+        *result_options("certificate"),
     ],
 )
 @click.option(

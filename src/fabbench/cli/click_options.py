@@ -7,18 +7,20 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
+from fabbench.cli import terminal
 from fabbench.cli.commands import MEANT, RESUMED, SYNONYMS, VERBOSE, WORDS
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import did_you_mean, nearest
-from fabbench.model.options import RARE, Flag, Option, Type, declared, flat
+from fabbench.model.options import FORMER, RARE, Flag, Option, Type, declared, flat
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_range
 
@@ -41,6 +43,7 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
 
     def __init__(self, type_: Type) -> None:
         self._type = type_
+        self.names = type_.names
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -254,6 +257,10 @@ class CommandLine(NamedTuple):
 def command_line(ctx: click.Context) -> CommandLine:
     """Return what a context has read."""
     words: tuple[str, ...] = ctx.meta.get(WORDS, ())
+    typed = frozenset(_typed_in(words))
+    for old, new in FORMER.items():
+        if f"--{old}" in typed:
+            terminal.notify(f"--{old} is now --{new}.")
     _, *names = ctx.command_path.split()
     return CommandLine(
         given=_given_options(ctx, frozenset(_flags_in(words))),
@@ -285,12 +292,15 @@ def pass_command_line(function: CommandT) -> CommandT:
     return cast("CommandT", call)
 
 
+def _typed_in(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words before ``--``, without values: the others are for the benchmark's program."""
+    for word in takewhile("--".__ne__, words):
+        yield word.partition("=")[0]
+
+
 def _flags_in(words: Sequence[str]) -> Iterator[str]:
     """Yield the flags before ``--``, by the names that they have here."""
-    for word in words:
-        if word == "--":  # the others are for the benchmark's program
-            return
-        flag = word.partition("=")[0]
+    for flag in _typed_in(words):
         name = flag.removeprefix("--")
         yield f"--{SYNONYMS.get(name, name)}" if flag.startswith("--") else flag
 

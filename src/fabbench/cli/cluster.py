@@ -10,7 +10,7 @@ from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
 from fabbench.cli.click_options import CommandLine, pass_command_line, with_parameters
 from fabbench.cli.commands import CONFIGURATION_FLAGS
-from fabbench.cli.options import LISTED, results, takes, written_age
+from fabbench.cli.options import results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
@@ -32,7 +32,7 @@ _MAX_NAMED = 8
     "with --nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short "
     "job.",
 )
-@results(LISTED)
+@results("list")
 @pass_command_line
 def check(line: CommandLine, /, **given: Any) -> Exit:
     """Check hosts or clusters before a run, and suggest fixes.

@@ -18,6 +18,7 @@ import click
 from fabbench.cli import terminal
 from fabbench.model.compat import override
 from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest
+from fabbench.model.options import FORMER
 from fabbench.model.plugins import ALIASES
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _MEANINGS = """
     init=config doctor=check nodes=check alltoall=nccl/--collective/alltoall
     all_reduce=nccl/--collective/all_reduce
     srun=slurm bash=script prometheus=openmetrics github=comment md=markdown
+    terminal=text table=text
     delete=runs/rm remove=runs/rm diagnose=explain analyze=explain validate=accept
 """
 _PAIRS = [pair.split("=") for pair in _MEANINGS.split()]
@@ -40,8 +42,9 @@ MEANT = ALIASES | dict(_PAIRS)
 SYNONYMS = {
     "nccl-tests": "bin-dir", "hostname": "host", "target": "on",
     "sizes": "size", "min": "min-bytes", "max": "max-bytes", "hosts": "host", "repeats": "repeat",
+    **FORMER,
 }  # fmt: skip
-"""Names of options in other tools that mean just what ours mean: they are taken, too."""
+"""Names that options have in other tools, or had here, and mean just what ours mean."""
 SHORT = {
     "--efa": ("--fabric=efa", "EFA (short for --fabric efa)."),
     "--no-efa": ("--fabric=tcp", "TCP (short for --fabric tcp)."),

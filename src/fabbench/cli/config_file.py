@@ -80,7 +80,7 @@ def config_option() -> click.Option:
 
 @click.command("config")
 @click.option("--config", "file", **CONFIG)
-@results(("text", "json"), "How to write the configuration.")
+@results("configuration", "How to write the configuration.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")
 def config_(file: Path | None, form: str, *, schema: bool) -> None:
     """Show which fabbench.yaml is read, its targets and its defaults. A mistake in it is an error.

@@ -22,6 +22,7 @@ from fabbench.cli.commands import CONFIGURATION_FLAGS, expanded
 from fabbench.cli.terminal import OUTPUT_FILE, SafeStream, notify
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.formats import FORMATS, SUFFIXES
 from fabbench.model.options import (
     SIZES,
     Choice,
@@ -39,25 +40,6 @@ from fabbench.model.units import Sizes
 if TYPE_CHECKING:
     from fabbench.model.log import Proof
 
-COMPARED = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
-"""Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
-LISTED = ("table", "json", "csv", "markdown")
-"""Formats of lists: `fabbench.report.log_report.FORMATS`."""
-
-SUFFIXES = (
-    (".html", "html"),
-    (".svg", "svg"),
-    (".png", "svg"),
-    (".csv", "csv"),
-    (".json", "json"),
-    (".md", "markdown"),
-    (".prom", "openmetrics"),
-    (".xml", "junit"),
-    (".txt", "terminal"),
-    (".txt", "table"),
-    (".txt", "text"),
-)
-"""How the name of a file ends, and the format that it stands for in commands that have it."""
 _JSON_TYPED = "fabbench.json"
 _MAX_BYTES_IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
 
@@ -144,16 +126,17 @@ def output_option(
     )
 
 
-def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
+def result_options(result: str, help_: str = "Output format.") -> list[click.Parameter]:
     """Return the options for the format and the file of a result. Their value is `form`.
 
-    The first of the formats is the default; on a terminal it is `terminal`, if that is one of them.
+    `result` is one of `FORMATS`.
     """
+    formats = FORMATS[result]
     default: Any = formats[0]
     shown: bool | str = True
-    if "terminal" in formats:
+    if default == "markdown":
         default = _default_on_this_output
-        shown = "terminal on a terminal, else markdown"
+        shown = "text on a terminal, else markdown"
     kind = Choice(formats)
     form = click.Option(
         ["--format", "form"],
@@ -164,22 +147,36 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
         help=help_,
         callback=partial(_format_to_write, formats),
     )
-    suffixes = " ".join(suffix for suffix, each in SUFFIXES if each in formats)
+    suffixes = " ".join(_by_suffix(formats))
     output = output_option(
         f"Write the result to FILE, in the format that its suffix stands for: {suffixes}."
     )
     return [form, _JSON_FLAG, output] if "json" in formats else [form, output]
 
 
+def _say_not_wide(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
+    del ctx, parameter
+    if given:
+        notify("--wide is gone: wide tables are folded, and --format csv has every column whole.")
+
+
+WIDE = click.Option(
+    ["--wide"], is_flag=True, hidden=True, expose_value=False, callback=_say_not_wide
+)
+
+
 def _default_on_this_output() -> str:
-    return "terminal" if sys.stdout.isatty() else "markdown"
+    return "text" if sys.stdout.isatty() else "markdown"
 
 
-def results(
-    formats: Sequence[str], help_: str = "Output format."
-) -> Callable[[CommandT], CommandT]:
+def _by_suffix(formats: Sequence[str]) -> Mapping[str, str]:
+    """Return how the names of files end → the format that each stands for."""
+    return {suffix: form for form in formats for suffix in SUFFIXES[form]}
+
+
+def results(result: str, *help_: str) -> Callable[[CommandT], CommandT]:
     """Add the options of `result_options` to a command."""
-    return with_parameters(result_options(formats, help_))
+    return with_parameters(result_options(result, *help_))
 
 
 def _format_to_write(
@@ -207,7 +204,7 @@ def _format_to_write(
 
 def _format_of_suffix(path: Path, formats: Sequence[str], command: str) -> str:
     """Return the format that a file's suffix stands for. Raise RequestError if there is none."""
-    known = {suffix: form for suffix, form in SUFFIXES if form in formats}
+    known = _by_suffix(formats)
     form = known.get(path.suffix.lower())
     if form is None:
         suffixes = ", ".join(known)

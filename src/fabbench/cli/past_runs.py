@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
+from fabbench.cli.click_options import with_parameters
 from fabbench.cli.commands import SuggestingGroup
-from fabbench.cli.options import COMPARED, FILTERS, LISTED, results, takes, written_age
+from fabbench.cli.options import FILTERS, WIDE, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
+from fabbench.model.formats import FORMATS
 from fabbench.model.messages import listed
 from fabbench.model.units import Sizes, format_time
 
@@ -47,7 +49,8 @@ _MAX_CONFIGURATIONS = 2  # Configurations that a row of the table names
 @click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
 @takes("store", *FILTERS, "since")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
-@results(LISTED, "How to write the list.")
+@results("list", "How to write the list.")
+@with_parameters([WIDE])
 @click.pass_context
 def runs(
     ctx: click.Context,
@@ -74,7 +77,7 @@ def runs(
     known.sort(key=attrgetter("created"), reverse=True)
     chosen = known[:limit]
     table = _table_of_runs(chosen, form)
-    if chosen or form != "table":
+    if chosen or form != "text":
         records = [_run_record(store, run) for run in chosen]
         terminal.show(render_overview, Overview(name="runs", table=table, records=records), form)
     elif any(filters.values()):
@@ -180,7 +183,7 @@ def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
 
 def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
     """Return the cells of `_HEADER`: a table has short ones, the other formats whole ones."""
-    is_table = form == "table"
+    is_table = form == "text"
     configurations = ", ".join(run.arms)
     if is_table and len(run.arms) > _MAX_CONFIGURATIONS:
         configurations = listed(run.arms, limit=1)
@@ -218,7 +221,7 @@ def _run_record(store: Path, run: "Summary") -> dict[str, object]:
 
 @click.command("show")
 @click.argument("named", metavar="[RUN|LOG]", default="last", type=click.Path())
-@results(COMPARED, "How to write its comparison; json also has the executions.")
+@results("comparison", "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
 def show(
     named: str,
@@ -266,7 +269,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: Sizes |
         comparison = stored_comparison(columns_within(columns, sizes), metric=metric)
     if form == "json":
         terminal.write_json(_run_document(stored, comparison))
-    elif form in {"markdown", "terminal"}:
+    elif form in {"markdown", "text"}:
         _write_readable(stored, comparison, form)
     elif comparison is not None:
         terminal.print_comparison(comparison, form)
@@ -292,7 +295,7 @@ def _write_readable(run: "StoredRun", comparison: "Comparison | None", form: str
         click.echo("Nothing was measured.")
     for table in (*node_tables(run), *nic_tables(run)):
         text = to_markdown(table)
-        if form == "terminal":
+        if form == "text":
             text = terminal.drawn(to_terminal, [table])
         terminal.write_drawn(f"\n{text}")
 
@@ -318,17 +321,17 @@ def _run_document(run: "StoredRun", comparison: "Comparison | None") -> dict[str
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: Sizes | None) -> Exit:
-    from fabbench.cli.sweep_command import FORMATS, DiagnosisOptions, print_sweep
+    from fabbench.cli.sweep_command import DiagnosisOptions, print_sweep
     from fabbench.runs.store import stored_sweep
 
-    if form not in FORMATS or metric or sizes:
-        formats = ", ".join(FORMATS)
+    if form not in FORMATS["sweep"] or metric or sizes:
+        formats = ", ".join(FORMATS["sweep"])
         raise RequestError(
             f"{run.id} is a sweep: it has no --metric and no --size, and is written as {formats}.",
             hint=f"fabbench show {run.id} prints it.",
         )
     sweep = stored_sweep(run)
-    if run.command and form in {"markdown", "terminal"}:
+    if run.command and form in {"markdown", "text"}:
         terminal.write_line(f"$ {run.command_line}")
         click.echo()
     print_sweep(sweep, DiagnosisOptions(form=form), whole=run.verdict is not None)
@@ -374,7 +377,8 @@ def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
 @click.argument("metric", metavar="METRIC[@SIZES]")
 @click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path())
 @takes("where", "since", "sizes", "store")
-@results(("markdown", "csv", "json", "html", "terminal"))
+@results("history")
+@with_parameters([WIDE])
 def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **chosen: Any) -> Exit:
     """Show how a metric changed over the runs of a store, or over logs, and with which run.
 
@@ -414,7 +418,7 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
         terminal.say_damage(run.path, run.damaged, ", and left out")
     if not result.series:
         terminal.notify(f"No run in {store} matches." if logs is None else "No log matches.")
-        if form in {"markdown", "terminal", "html"}:
+        if form in {"markdown", "text", "html"}:
             return terminal.say_unread(left_out)
     terminal.show(render_history, result, form)
     return terminal.say_unread(left_out)

@@ -11,8 +11,6 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.cli.options import (
-    COMPARED,
-    LISTED,
     LogCommand,
     known_proof,
     require_writable,
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
 @click.command("parse", cls=LogCommand)
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
-@results(LISTED, "Output format. `json` is the public contract (docs/formats.md).")
+@results("list", "Output format. `json` is the public contract (docs/formats.md).")
 @takes("sizes", "fabric", "store")
 @click.option(
     "--exit-zero",
@@ -136,7 +134,7 @@ def _gate_check_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict]
 @click.command("explain", cls=LogCommand)
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
 @takes("fabric", "store")
-@results(("text", "json"), "How to write the diagnoses.")
+@results("diagnosis", "How to write the diagnoses.")
 @takes("wanted")
 def explain(
     inputs: tuple[str, ...],
@@ -255,7 +253,7 @@ def _job_in_common(name: str, entries: "list[Log | Unread]") -> str:
     "log files."
 )
 @takes("metric", "sizes", "placement", "allow", "fabric_of_each")
-@results(COMPARED)
+@results("comparison")
 @takes("junit", "store")
 def compare_inputs(
     inputs: tuple[str, ...],
@@ -332,7 +330,7 @@ def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Col
 @click.command("report", cls=LogCommand)
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, type=click.Path())
 @takes("metric", "sizes", "fabric_of_each", "store")
-@results(("html",))
+@results("page")
 def write_report(
     inputs: tuple[str, ...],
     metric: str | None,

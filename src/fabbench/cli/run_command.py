@@ -29,7 +29,7 @@ from fabbench.cli.click_options import (
 )
 from fabbench.cli.commands import CONFIGURATION_FLAGS, Again, SectionedCommand, SuggestingGroup
 from fabbench.cli.config_file import config_option
-from fabbench.cli.options import COMPARED, require_writable, result_options, takes
+from fabbench.cli.options import require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
@@ -136,7 +136,7 @@ class RunCommand(SectionedCommand):
 
     def all_but_work_parameters(self) -> list[click.Parameter]:
         """Return the options of the command, but those of the benchmark's work."""
-        results = result_options(COMPARED, declared(RunOptions)["form"].help)
+        results = result_options("comparison", declared(RunOptions)["form"].help)
         return [*CONFIGURATION_FLAGS, *self.run_and_launcher_parameters(), *results]
 
     def start(self, line: CommandLine) -> Exit:
@@ -318,7 +318,7 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
     from fabbench.report.templates import template
     from fabbench.runs.run import preview
 
-    if form not in {None, "markdown", "terminal", "json"}:
+    if form not in {None, "markdown", "text", "json"}:
         raise RequestError(
             f"--format {form} has no effect with --dry-run.", hint="--format json works there."
         )

@@ -27,7 +27,6 @@ from fabbench.model.log import Outcome
 from fabbench.model.messages import counted
 from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, declared, option
 from fabbench.report.sweep_report import CORDON
-from fabbench.report.sweep_report import FORMATS as TEXTS
 
 if TYPE_CHECKING:
     from fabbench.config.given import Launchers
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.sweep.readings import Readings
     from fabbench.sweep.values import SweepResult
-
-
-FORMATS = (*TEXTS, "html")
 
 
 def _percent(text: str, most: float = 1) -> float:
@@ -83,7 +79,7 @@ def diagnosis_parameters() -> list[click.Parameter]:
     """Return the options of the diagnosis, and those that say how and where it is written."""
     return [
         *click_options(declared(DiagnosisOptions).values()),
-        *result_options(FORMATS, "Output format."),
+        *result_options("sweep"),
     ]
 
 

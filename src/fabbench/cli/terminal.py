@@ -289,7 +289,7 @@ def print_comparison(
     from fabbench.report import closing_lines, render_comparison
 
     text = drawn(render_comparison, comparison, form, verdict=verdict)
-    is_on_screen = form == "terminal" and sys.stdout.isatty()
+    is_on_screen = form == "text" and sys.stdout.isatty()
     if is_on_screen and text.count("\n") >= get_terminal_size().lines:
         text += drawn(closing_lines, comparison)
     write_drawn(text)

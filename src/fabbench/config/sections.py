@@ -19,6 +19,7 @@ from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import (
     FABRIC,
+    FORMER,
     Environment,
     File,
     LauncherOptions,
@@ -371,7 +372,9 @@ class Reader:
         with _naming_key(path):
             options = self.benchmarks(name)
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
-        return _section(tree, path, known, "option")
+        known |= {old: known[new] for old, new in FORMER.items() if new in known}
+        values = _section(tree, path, known, "option")
+        return {FORMER.get(word, word): value for word, value in values.items()}
 
     def _variant(self, name: str, tree: Tree, path: str) -> Variant:
         values = _section(tree, path, self._option_readers(Variant))

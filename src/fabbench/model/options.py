@@ -22,6 +22,9 @@ from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size, parse_sizes
 
+FORMER = {"trials": "iterations", "test": "program"}
+"""Long names that options had, without dashes → what they are now: both are taken."""
+
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _NUMBER = lazy(r"(\d{1,18}(?:\.\d{0,18})?)s?", re.ASCII)
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

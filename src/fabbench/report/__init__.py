@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
 
-FORMATS = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
-
 
 def render_comparison(
     comparison: "Comparison",
@@ -18,7 +16,7 @@ def render_comparison(
     verdict: "Verdict | None" = None,
     **drawing: Any,
 ) -> str:
-    """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates.
+    """Write a comparison in one of its `FORMATS`; `verdict` adds the results of its gates.
 
     `drawing`, the color and width, is for a terminal. Ends with a newline.
     """
@@ -40,7 +38,7 @@ def render_comparison(
     return write_result(
         form,
         lambda: comparison_tables.tables_of_comparison(
-            comparison, verdict, terminal=form == "terminal"
+            comparison, verdict, terminal=form == "text"
         ),
         lambda: comparison_tables.comparison_document(comparison, verdict),
         lambda: records_to_csv(

@@ -21,7 +21,6 @@ from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import PlainData, Table, write_result
 from fabbench.report.templates import rendered
 
-FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
 ALL = "all:"
 """How the names of rungs on all nodes together begin.
 
@@ -260,7 +259,7 @@ class Certificate:
 
 
 def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
-    """Write a certificate in one of `FORMATS`, as `write_result` does. Ends with a newline."""
+    """Write a certificate in one of its `FORMATS`, as `write_result` does. Ends with a newline."""
     tables = [*_certificate_tables(certificate)]
     if form in {"html", "ctrf", "junit"}:
         return rendered(

@@ -17,13 +17,13 @@ _TITLES = {Status.FAIL: "Failed", Status.WARN: "Warnings", Status.SKIP: "Not che
 
 def render_checks(
     checks: Sequence[Check],
-    form: str = "table",
+    form: str = "text",
     *,
     overviews: Sequence[Overview] = (),
     full: bool = True,
     **drawing: Any,
 ) -> str:
-    """Write checks in one of `log_report.FORMATS`. Ends with a newline.
+    """Write checks in one of the `FORMATS` of lists. Ends with a newline.
 
     Overviews come before the checks; JSON is then a mapping of all of them, and CSV has the checks
     only. Without `full`, tables leave out skipped checks that need no action.

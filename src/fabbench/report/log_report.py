@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
+from fabbench.model.formats import FORMATS
 from fabbench.model.log import (
     METRICS,
     NCCL_DEBUG,
@@ -41,8 +42,6 @@ from fabbench.report.templates import rendered
 if TYPE_CHECKING:
     from fabbench.analysis.curve import Prediction
     from fabbench.analysis.gate_results import Verdict
-
-FORMATS = ("table", "json", "csv", "markdown")
 
 LABELS = (
     "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank",
@@ -78,17 +77,17 @@ class LogWriter(NamedTuple):
 
 
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
-    """Return the writer of one of `FORMATS`; `color` and `width` are for `table`."""
+    """Return the writer of one of the `FORMATS` of lists; `color` and `width` are for text."""
     if form == "json":
         return LogWriter(_json_pieces, '{"format":1,"logs":[\n', _JSON_SEPARATOR, _json_end)
     if form == "csv":
         return LogWriter(lambda log, _: _csv_pieces(log), opening=csv_text([CSV_HEADER]))
     if form == "markdown":
         return LogWriter(lambda log, _: map(to_markdown, log_tables(log)), separator="\n")
-    if form == "table":
+    if form == "text":
         drawn = partial(terminal_pieces, color=color, width=width)
         return LogWriter(lambda log, _: drawn(log_tables(log)), separator="\n")
-    known = ", ".join(FORMATS)
+    known = ", ".join(FORMATS["list"])
     raise RequestError(f"Unknown format {form}.", hint=f"One of {known}.")
 
 

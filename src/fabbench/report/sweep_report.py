@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fabbench.sweep.matrix import Matrix
     from fabbench.sweep.values import Diagnosis, NodeGroup
 
-FORMATS = ("markdown", "json", "csv", "svg", "terminal")
 _MAX_TYPICALS = 4  # Maximum number of typical figures in the headline
 _LONGEST_NODES = 40  # Maximum length of the nodes of a group
 
@@ -43,7 +42,7 @@ class SweepReport:
 
 
 def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) -> str:
-    """Write the result in one of `FORMATS`. Ends with a newline."""
+    """Write the result in one of its `FORMATS`, but as a page. Ends with a newline."""
     if form == "svg":
         return to_svg_file([heat_map(report.matrix, headline(report))])
     suspects = suspects_table(report)
@@ -53,7 +52,7 @@ def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) ->
     text = write_result(
         form, lambda: tables, lambda: sweep_document(report), lambda: to_csv(suspects), **drawing
     )
-    if form == "terminal":
+    if form == "text":
         text += f"\n{heat_map_text(report.matrix)}"
     elif form == "markdown":
         text += f"\n```text\n{heat_map_text(report.matrix)}```\n"

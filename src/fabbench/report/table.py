@@ -598,15 +598,13 @@ def write_result(
         return rows()
     if form == "markdown":
         return "\n".join(map(to_markdown, tables()))
-    if form in {"terminal", "table"}:
+    if form == "text":
         return to_terminal(tables(), **drawing)
-    raise RequestError(
-        f"Unknown format {form}.", hint="One of markdown, csv, json, table, terminal."
-    )
+    raise RequestError(f"Unknown format {form}.", hint="One of markdown, csv, json, text.")
 
 
-def render_overview(overview: Overview, form: str = "table", **drawing: Any) -> str:
-    """Write an overview in one of `log_report.FORMATS`. Ends with a newline."""
+def render_overview(overview: Overview, form: str = "text", **drawing: Any) -> str:
+    """Write an overview in one of the `FORMATS` of lists. Ends with a newline."""
     document = {"format": 1, overview.name: overview.records}
     return write_result(
         form, lambda: [overview.table], lambda: document, lambda: to_csv(overview.table), **drawing

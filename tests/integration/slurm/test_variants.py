@@ -72,7 +72,7 @@ def test_the_published_comparison_of_nvshmem_is_one_job(lab: Labs) -> None:
         for name, version in (("3.5.21", "3.5.21"), ("3.6.5", "3.6.5"), ("patched", "3.6.5"))
     ]
     machines = ("--nodes", "4", "--instance-type", "p5.48xlarge", "--set", "no-gres=true")
-    measured = ("--efa", "--test", "alltoall_latency", "-b", "16", "-e", "16M", "-n", "2048")
+    measured = ("--efa", "--program", "alltoall_latency", "-b", "16", "-e", "16M", "-n", "2048")
     words_ = argv("run", "nvshmem", "--on", "slurm", "--login", "node0", *machines, *measured)
     with nothing_left(site):
         done = run(site, [*words_, *words(*variants), "--repeat", "2"])

@@ -67,7 +67,7 @@ def test_each_kind_of_mpi(lab: Labs, kind: str) -> None:
 def test_osu_across_hosts(lab: Labs) -> None:
     """Open MPI's own lines prove the transport; a pair of ranks is one on each host."""
     site = lab(2)
-    tests = ("--test", "osu_latency", "--test", "osu_allreduce")
+    tests = ("--program", "osu_latency", "--program", "osu_allreduce")
     with nothing_left(site):
         done = run(site, osu(site, "--no-efa", *tests, "--repeat", "1", "-e", "64"))
     assert done.returncode == 0, done.stderr + done.stdout

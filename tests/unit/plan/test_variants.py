@@ -334,7 +334,7 @@ def rendered(*words: str) -> str:
 
 
 NVSHMEM = (
-    *("nvshmem", "--efa", "--test", "alltoall_latency", "--instance-type", "p5.48xlarge"),
+    *("nvshmem", "--efa", "--program", "alltoall_latency", "--instance-type", "p5.48xlarge"),
     *("--variant", "3.5.21=/opt/nvshmem-3.5.21", "--variant", "patched=/opt/nvshmem-patched"),
 )
 
@@ -414,7 +414,7 @@ def test_the_published_report_comes_from_one_command(
         "--on",
         "replay",
         "--efa",
-        "--test",
+        "--program",
         "alltoall_latency",
         "-b",
         "16",

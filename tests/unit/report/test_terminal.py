@@ -24,7 +24,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drawn(columns: list[Column], width: int = 80) -> list[str]:
     """Draw a comparison, without its colors."""
-    text = render_comparison(compare(columns), "terminal", color=True, width=width)
+    text = render_comparison(compare(columns), "text", color=True, width=width)
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
 
 
@@ -107,7 +107,7 @@ def test_a_terminal_gets_verdicts_in_color_and_the_headline_last(
     verdict = check([parse_gate("busbw@1G>=80GB/s"), parse_gate("busbw@1G>=70GB/s")], comparison)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with safe_streams():
-        print_comparison(comparison, "terminal", verdict=verdict)
+        print_comparison(comparison, "text", verdict=verdict)
     lines = capsys.readouterr().out.splitlines()
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines)).splitlines()
     assert text[0] == text[-2] != text[-1]  # a headline of two lines
@@ -122,8 +122,6 @@ def test_a_terminal_gets_verdicts_in_color_and_the_headline_last(
 
 
 def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
-    text = render_comparison(
-        compare([rates("a" * 90, [(KB, 2)]), rates("b", [(KB, 1)])]), "terminal"
-    )
+    text = render_comparison(compare([rates("a" * 90, [(KB, 2)]), rates("b", [(KB, 1)])]), "text")
     assert "\x1b" not in text
     assert "\n1 KB  " in text

@@ -49,6 +49,7 @@ class EpWork(Work):
     mode: str = option(
         Choice(tuple(_TOKENS)),
         "Kernels: for decoding, or for prefill and training.",
+        "--kernels",
         default="high-throughput",
     )
     tests: str = option(
@@ -81,7 +82,7 @@ class EpWork(Work):
         if not programs:
             raise RequestError(
                 f"{self.program} has no {self.mode} kernels.",
-                hint="Pass another --mode, or another --program.",
+                hint="Pass other --kernels, or another --program.",
             )
         has_tests = programs[0].shape != "ranks"
         if has_tests and not self.tests:

@@ -67,7 +67,7 @@ class Nvshmem(RunBenchmark):
     The fabrics are efa, ib, roce, ucx, cxi, verbs, and p2p inside one host: NVSHMEM has no sockets.
     Its debug lines have to show the transport. Options of the programs themselves go after --.
 
-    Example: fabbench run nvshmem --efa --host node-1 --host node-2 --test alltoall_latency
+    Example: fabbench run nvshmem --efa --host node-1 --host node-2 --program alltoall_latency
 
     Example: fabbench run nvshmem --on local --fabric p2p -e 1G -- --bidir
     """

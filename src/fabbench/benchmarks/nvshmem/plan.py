@@ -78,7 +78,7 @@ class NvshmemWork(Work):
     tests: tuple[str, ...] = option(
         Text("the name of a perftest, such as shmem_put_bw", "NAME", f"^(?:{PROGRAM}|bw|latency)$"),
         "The perftest, such as alltoall_latency. Can be given several times.",
-        "--test",
+        "--program",
         many=unique,
         default=("shmem_put_bw",),
     )

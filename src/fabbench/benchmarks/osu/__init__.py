@@ -39,7 +39,7 @@ class Osu(RunBenchmark):
     providers, UCX for ib and roce, sockets for tcp, shm inside one host. Options of the programs
     themselves go after --.
 
-    Example: fabbench run osu --ab --host node-1 --host node-2 --test osu_latency --test osu_bw
+    Example: fabbench run osu --ab --host node[1-2] --program osu_latency --program osu_bw
 
     Example: fabbench run osu --on local --fabric shm --fabric tcp -e 64K
     """

@@ -88,7 +88,7 @@ class OsuWork(Work):
     tests: tuple[str, ...] = option(
         Text("the name of a program, such as osu_bw", "NAME", "^osu_[a-z_]+$"),
         "The program, such as osu_allreduce. Can be given several times.",
-        "--test",
+        "--program",
         many=unique,
         default=PAIRS[:1],
     )

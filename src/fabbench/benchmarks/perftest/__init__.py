@@ -89,7 +89,7 @@ class Perftest(RunBenchmark):
 
     Options of the program itself go after --, for both sides.
 
-    Example: fabbench run perftest --on prod --fabric roce --test ib_read_bw --together
+    Example: fabbench run perftest --on prod --fabric roce --program ib_read_bw --together
     """
     sweep_defaults = MappingProxyType({"timeout_s": "30"})
     joins_groups = True

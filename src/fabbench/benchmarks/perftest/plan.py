@@ -36,7 +36,7 @@ _EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 class PerftestWork(PairWork):
     """One test over the devices of a fabric."""
 
-    test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
+    test: str = option(Choice(TESTS), "The program to run.", "--program", default=TESTS[0])
     sizes: tuple[int, ...] = sizes(
         "Measure this size (1024-based: 64, 4K). Default: 64K for bandwidth, 2 for latency."
     )

@@ -37,7 +37,7 @@ class TorchWork(Work):
     columns: int = option(Whole(1), "Columns of the matrix.", default="2000")
     sizes: tuple[int, ...] = sizes("Measure this size instead (1024-based: 64K, 1G).")
     dtype: str = option(Choice(tuple(WIDTHS)), "Data type.", "-d", "--dtype", default="float32")
-    trials: int = iterations("50", "--trials", each="")
+    trials: int = iterations("50", each="")
     warmup: int = warmup("5")
     python: str = python()
     port: int = port()

@@ -18,7 +18,7 @@ from tests.support.requests import read_options
 P5 = ("--instance-type", "p5.48xlarge")
 EVERY = [
     ("nccl", "--ab", *P5),
-    ("nvshmem", "--efa", "--test", "alltoall_latency", "--test", "shmem_put_bw", *P5),
+    ("nvshmem", "--efa", "--program", "alltoall_latency", "--program", "shmem_put_bw", *P5),
     ("pingpong", "--ab", "--instance-type", "c7g.16xlarge"),
     ("torch", "--ab", *P5),
     ("perftest", "--efa", "--device", "rdmap79s0", *P5),
@@ -98,7 +98,7 @@ def test_nodes_can_be_named() -> None:
 
 @pytest.mark.parametrize("test", ["alltoall_latency", "shmem_put_bw"])
 def test_nvshmems_perftests_run_on_nodes_with_tasks(test: str) -> None:
-    words = ("nvshmem", "--efa", *P5, "--test", test, "--nodes", "2", "--nics-per-pe", "4")
+    words = ("nvshmem", "--efa", *P5, "--program", test, "--nodes", "2", "--nics-per-pe", "4")
     ranks = 16 if test == "alltoall_latency" else 2
     assert options(*words)["ntasks-per-node"] == str(ranks // 2)
     found = text(*words)

@@ -1,0 +1,30 @@
+"""What is written in which format: one table for ``--format``, ``-o``, ``--help`` and the docs."""
+
+from collections.abc import Mapping, Sequence
+
+SUFFIXES: Mapping[str, Sequence[str]] = {
+    "text": (".txt",),
+    "markdown": (".md",),
+    "csv": (".csv",),
+    "json": (".json",),
+    "html": (".html",),
+    "svg": (".svg", ".png"),
+    "junit": (".xml",),
+    "openmetrics": (".prom",),
+    "comment": (),
+    "ctrf": (),
+}
+"""Every format → how the names of its files end, by which ``-o FILE`` chooses it."""
+
+_WRITTEN = {
+    "comparison": "markdown text csv json html svg junit openmetrics comment",
+    "sweep": "markdown text csv json html svg",
+    "certificate": "markdown text json html junit ctrf",
+    "history": "markdown text csv json html",
+    "list": "text markdown csv json",
+    "diagnosis": "text json",
+    "configuration": "text json",
+    "page": "html",
+}
+FORMATS: Mapping[str, Sequence[str]] = {kind: words.split() for kind, words in _WRITTEN.items()}
+"""Kind of result → its formats, the default first. On a terminal, text comes before Markdown."""
