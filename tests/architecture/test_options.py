@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fabbench.cli import cli
+from fabbench.model.options import FORMER
 from tests.support.command_line import commands
 from tests.support.paths import DATA, ROOT
 from tests.support.syntax import text_of, tree_of
@@ -53,7 +54,7 @@ def test_every_option_that_is_named_exists() -> None:
         for each in command.params
         for option in (*each.opts, *each.secondary_opts)
     )
-    known = frozenset({"--help", *given})
+    known = frozenset({"--help", *given, *(f"--{old}" for old in FORMER)})
     assert {"--on", "--toleration", "--format", "--instance-type"} <= known
     wrong = {
         f"{option} in {where}"

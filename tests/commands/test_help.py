@@ -69,6 +69,17 @@ def test_words_of_other_tools_are_understood() -> None:
     )
 
 
+def test_former_names_are_taken_and_name_their_successors() -> None:
+    script = ("render", "osu", "--as", "script", "--no-efa", "--host", "node[1-2]")
+    done = [runner().invoke(cli, (*script, each, "osu_bw")) for each in ("--test", "--program")]
+    former, now = done
+    assert (former.exit_code, "osu_bw" in now.stdout) == (0, True)
+    assert former.stderr == f"--test is now --program.\n{now.stderr}"
+    logs = ("parse", "examples/logs/allreduce-2node-socket.txt", "--format")
+    assert len({fabbench(*logs, each) for each in ("text", "table", "terminal")}) == 1
+    assert "--format csv" in fabbench("runs", "--wide")
+
+
 def test_the_closest_option_is_suggested() -> None:
     assert "Did you mean '--efa'?" in fabbench("run", "nccl", "--eaf")
     assert "Did you mean --version?" in fabbench("version")

@@ -149,6 +149,21 @@ def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "1 run in 1 series" in done.stdout
 
 
+def test_logs_without_a_figure_have_no_history(tmp_path: Path) -> None:
+    """As for the other commands: 3 if nothing is there, 4 if it is not ok, 2 for another metric."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut.txt").write_text(LOG.read_text("utf-8")[:900])
+    for words, status, said in (
+        (("busbw", "empty"), 3, "empty: No log found in it."),
+        (("busbw", "cut.txt"), 4, "cut.txt: truncated"),
+        (("latency", str(LOG.resolve())), 2, "No log has latency."),
+    ):
+        name, path = words
+        for form in ("text", "json"):
+            done = history(tmp_path, name, str(tmp_path / path), "--format", form)
+            assert (done.exit_code, said in done.stderr) == (status, True)
+
+
 def test_a_log_that_does_not_show_its_transport_has_no_empty_name(tmp_path: Path) -> None:
     done = history(tmp_path, "busbw", str(EXAMPLES / "logs/published-p4d-efa.txt"))
     assert done.exit_code == 0

@@ -4,16 +4,19 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
 from fabbench.analysis.compare import compare
 from fabbench.cli import terminal
-from fabbench.cli.live import RunScreen
+from fabbench.cli.live import RunScreen, SweepScreen
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Configuration, Plan
 from fabbench.model.units import format_size
 from fabbench.report import render_comparison
+from fabbench.runs.document import SweepDocument, TestResult
+from fabbench.sweep.values import Round, SweepTest
 from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log
 from tests.support.requests import execution_by_hand
 
@@ -240,3 +243,44 @@ def test_what_changes_is_drawn_in_place_and_what_is_said_stays(
     assert "row" in first
     assert "second" in second
     assert all(len(line) <= 60 for line in re.sub(CONTROL, "\n", first + second).splitlines())
+
+
+def test_a_sweep_draws_its_matrix_as_the_answer_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eight nodes on 80 x 24, of which one is slow with all others."""
+    for name, value in (("COLUMNS", "80"), ("LINES", "24")):
+        monkeypatch.setenv(name, value)
+    nodes = tuple(f"node-{number}" for number in range(1, 9))
+    document = SweepDocument(
+        mode="pairs",
+        benchmark="pingpong",
+        fabric="tcp",
+        nodes=nodes,
+        metric="bandwidth",
+        seed=0,
+        confidence=0.99,
+        tolerance=0.1,
+    )
+    tests = [SweepTest(pair) for pair in combinations(nodes, 2)]
+    results = [
+        TestResult(
+            number=number,
+            round=1,
+            nodes=test.nodes,
+            outcome="ok",
+            value=5.5e8 if "node-5" in test.nodes else 1e9 + number,
+        )
+        for number, test in enumerate(tests)
+    ]
+    screen = SweepScreen(document)
+    planned = Round(number=1, tests=tuple(tests), purpose="all pairs")
+    screen(planned, 2, results[:-1], len(tests) - 1)
+    assert screen.state(0.0)[3] == ()
+    screen(planned, 2, results, len(tests))
+    text, done, total, lines = screen.state(0.0)
+    assert (done, total, "suspects: node-5" in text) == (28, 28, True)
+    assert len(lines) < 23
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["node-5", "5555555"]
+    assert "suspects: node-5" in capsys.readouterr().err

@@ -171,6 +171,12 @@ def test_damaged_rows_are_listed_with_their_line(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- exit statuses
 
 
+def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+    for command in ("parse", "explain"):
+        done = runner().invoke(cli, (command, str(tmp_path)))
+        assert (done.exit_code, "No log found in it." in done.stderr) == (3, True)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(
     ("files", "status", "exit_zero"),

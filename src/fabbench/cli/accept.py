@@ -121,7 +121,7 @@ def command(
         lines = [cordon_command(program, *each) for each in certificate.bad_nodes.items()]
         terminal.write_drawn("".join(f"{line}\n" for line in lines))
     else:
-        terminal.show(render_certificate, certificate, form)
+        terminal.show(render_certificate, certificate, form, answer=[certificate.headline])
     then = how_to_resume(certificate, store) if certificate.open else ""
     terminal.notify(f"Certificate: {certificate.id}. {then}".rstrip())
     if how.write_thresholds:

@@ -54,7 +54,7 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
     from fabbench.config.requests import default_work, with_image
     from fabbench.hosts.check import check_hosts, worst
     from fabbench.launchers import launcher_named
-    from fabbench.report.check_report import render_checks
+    from fabbench.report.check_report import answer, render_checks
 
     target, reason = chosen_target(line)
     launcher = launcher_named(target.launcher)
@@ -90,7 +90,8 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
     overviews = examined.overviews
-    terminal.show(render_checks, checks, given["form"], overviews=overviews, full=line.verbose)
+    how = {"overviews": overviews, "full": line.verbose}
+    terminal.show(render_checks, checks, given["form"], answer=[answer(checks)], **how)
     return worst(checks)
 
 

@@ -21,10 +21,11 @@ from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
 from fabbench.report import nics_table
 from fabbench.report.comparison_tables import section_table
+from fabbench.report.sweep_report import SweepReport, heat_map_text
 from fabbench.report.table import align_decimals, grid_pieces, split_to_width
 from fabbench.runs.document import SweepDocument, TestResult
 from fabbench.runs.execute import Watcher
-from fabbench.runs.sweep import Progress, diagnosed
+from fabbench.runs.sweep import Progress, readings_of
 from fabbench.sweep.values import Round
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 SIGN_OF_LIFE_S = 30.0  # lines come at least this often, where nothing can change
 _MAX_ROWS = 8  # of the table
+_LINES_AROUND_MATRIX = 7  # The bar, the legend, borders of a few groups, and the cursor's line
 
 
 class _Screen:
@@ -230,7 +232,7 @@ class RunScreen(_Screen, Watcher):
 
 
 class SweepScreen(_Screen):
-    """A line per round."""
+    """A line per round; below them the matrix of the tests so far."""
 
     def __init__(self, document: SweepDocument, show: terminal.Show | None = None) -> None:
         super().__init__(show)
@@ -238,6 +240,7 @@ class SweepScreen(_Screen):
         self._round: Round | None = None
         self._results: Sequence[TestResult] = ()
         self._suspects: Sequence[str] = ()
+        self._matrix: Sequence[str] = ()
         self._max_rounds = 0  # 0: not known
         self._rounds_done = self._tests_done = 0
 
@@ -250,19 +253,34 @@ class SweepScreen(_Screen):
         self._results = results
         self._tests_done = tests_done
         if tests_done == len(planned.tests):
-            diagnosis = diagnosed(self._document, [each.result for each in results])
+            report = self._report(results)
+            diagnosis = report.diagnosis
             tested = {node for each in results for node in each.nodes}
             suspects = (*diagnosis.suspects, *diagnosis.undecided)
             with self._lock:
                 self._rounds_done += 1
                 # Nothing is said yet of nodes that no test has reached
                 self._suspects = [each.name for each in suspects if tested.issuperset(each.nodes)]
+                if len(tested) > 2:
+                    self._matrix = heat_map_text(report.matrix).splitlines()
                 text, *_ = self.state(self._clock())
                 self._write(text)
 
+    def _report(self, results: Sequence[TestResult]) -> SweepReport:
+        """Return what the tests so far say, with a matrix that fits the terminal."""
+        from fabbench.runs.report_pages import sweep_report  # which other commands do not need
+
+        document = self._document
+        return sweep_report(
+            readings_of(document),
+            [each.result for each in results],
+            tolerance=document.tolerance,
+            confidence=document.confidence,
+            rows=max(2, get_terminal_size().lines - _LINES_AROUND_MATRIX),
+        )
+
     @override
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
-        # The text, what is done, of how much, and further lines, of which a sweep has none.
         planned = self._round
         if planned is None:  # Nothing goes on
             return "", 0, 1, ()
@@ -288,4 +306,4 @@ class SweepScreen(_Screen):
         text = ", ".join(parts)
         if self._suspects:
             text = f"{text}; suspects: {listed(self._suspects)}"
-        return text, self._tests_done, tests, ()
+        return text, self._tests_done, tests, self._matrix

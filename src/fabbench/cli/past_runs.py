@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fabbench.model.log import Log
     from fabbench.report.table import Table
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.summary import Summary
+    from fabbench.runs.summary import FullSummary, Summary
 
 
 _HEADER = [
@@ -397,28 +397,39 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
 
     Example: fabbench history busbw nights/*.log
     """
-    from fabbench.report.history_report import render_history
+    from fabbench.report.history_report import headline, render_history
     from fabbench.runs.history import history, parse_metric, parse_where
-    from fabbench.runs.inputs import sources_of
-    from fabbench.runs.log_summaries import log_summaries
 
     name, sizes = parse_metric(metric, sizes)
     filters = parse_where(chosen["where"])
-    logs = None
     left_out: list[Unread] = []
-    if chosen["logs"]:
-        logs = log_summaries(sources_of(chosen["logs"], store), left_out)
-        for dated, words in _DATED.items():
-            names = [log.id for log in logs if log.dated == dated]
-            if names:
-                terminal.notify(f"Time from {words}: {listed(names)}.")
+    logs = _dated_logs(chosen["logs"], store, left_out) if chosen["logs"] else None
     runs = list(_matching_runs(store, logs, since=chosen["since"], figures=True))
     result = history(runs, name, sizes, filters)
     for run in runs:
         terminal.say_damage(run.path, run.damaged, ", and left out")
-    if not result.series:
+    if logs and runs and not result.series and not filters:
+        raise RequestError(f"No log has {metric}.", hint="`fabbench parse LOG` shows what it has.")
+    if not result.series and logs != []:
         terminal.notify(f"No run in {store} matches." if logs is None else "No log matches.")
-        if form in {"markdown", "text", "html"}:
-            return terminal.say_unread(left_out)
-    terminal.show(render_history, result, form)
-    return terminal.say_unread(left_out)
+    if result.series or form in {"csv", "json"}:
+        terminal.show(render_history, result, form, answer=[headline(result)])
+    status = terminal.say_unread(left_out)
+    # Each log is left out because of its outcome
+    return Exit.UNTRUSTED if logs == [] and status is Exit.FINE else status
+
+
+def _dated_logs(names: Sequence[str], store: Path, left_out: "list[Unread]") -> "list[FullSummary]":
+    """Return log files as runs, and say what their times are from; others are `left_out`."""
+    from fabbench.logs.signs import none_found
+    from fabbench.runs.inputs import sources_of
+    from fabbench.runs.log_summaries import log_summaries
+
+    logs = log_summaries(sources_of(names, store), left_out)
+    for dated, words in _DATED.items():
+        files = [log.id for log in logs if log.dated == dated]
+        if files:
+            terminal.notify(f"Time from {words}: {listed(files)}.")
+    if not logs and not left_out:
+        left_out += none_found(names, left_out)
+    return logs

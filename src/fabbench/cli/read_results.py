@@ -62,7 +62,7 @@ def parse(
     The exit status is 0 if every log is ok, 4 if one is not, 3 if a file cannot be read or
     nothing in it is recognized, and 1 if a gate fails.
     """
-    from fabbench.logs.signs import Unread
+    from fabbench.logs.signs import none_found
     from fabbench.report.log_report import log_writer
     from fabbench.runs.inputs import ParseJob, read, sources_of
 
@@ -96,12 +96,9 @@ def parse(
                 outcomes.add(piece.outcome)
             if piece.verdict is not None:
                 verdicts.append(piece.verdict)
-    failed = [entry for entry in unread if not entry.remark]
-    if not outcomes and not failed:
-        nothing = Unread(", ".join(inputs), "No log found in it.")
-        failed = [nothing]
-        unread.append(nothing)
-    reasons = [(entry.source, entry.reason) for entry in failed]
+    if not outcomes:
+        unread += none_found(inputs, unread)
+    reasons = [(entry.source, entry.reason) for entry in unread if not entry.remark]
     sys.stdout.write(frame.closing(reasons))
     sys.stdout.flush()
     status = worst(status_of(outcomes), terminal.print_verdicts(verdicts))
@@ -156,6 +153,7 @@ def explain(
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
     """
+    from fabbench.logs.signs import none_found
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import sources_of
 
@@ -163,6 +161,8 @@ def explain(
     judge = _gate_check_of_logs(known)
     targets = [read_wanted(text) for text in wanted]
     logs, unread = _logs_of_jobs(sources_of(inputs, store, proof, labels), proof)
+    if not logs:
+        unread += none_found(inputs, unread)
     verdicts = list(map(judge, logs)) if judge else []
     predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":

@@ -125,7 +125,13 @@ def print_answer(
     `page` has what a page says of a stored run besides; `more` is for `SweepReport`.
     """
     from fabbench.report.page import page_of, run_section, sweep_page
-    from fabbench.report.sweep_report import MAX_ROWS, MAX_SVG_ROWS, cordon_commands, render_sweep
+    from fabbench.report.sweep_report import (
+        MAX_ROWS,
+        MAX_SVG_ROWS,
+        cordon_commands,
+        headline,
+        render_sweep,
+    )
     from fabbench.runs.report_pages import sweep_report
 
     report = sweep_report(
@@ -138,13 +144,13 @@ def print_answer(
     )
     diagnosis = report.diagnosis
     if how.print_cordon:
-        text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
+        lines = cordon_commands(diagnosis, how.print_cordon)
+        terminal.write_drawn("".join(f"{line}\n" for line in lines))
     elif how.form == "html":
         about = replace(page, sweep=report) if page else sweep_page(report)
-        text = "".join(page_of([run_section(about, number=1)]))
+        terminal.write_drawn("".join(page_of([run_section(about, number=1)])))
     else:
-        text = terminal.drawn(render_sweep, report, how.form)
-    terminal.write_drawn(text)
+        terminal.show(render_sweep, report, how.form, answer=[headline(report)])
     # An unfinished sweep that found nothing, or only a slow path between groups, has no answer
     path_only = len(diagnosis.suspects) == diagnosis.slow_path
     return Exit.UNTRUSTED if report.unfinished and path_only else diagnosis.status

@@ -239,9 +239,19 @@ def say_damage(run: object, damage: Iterable[str], then: str = "") -> Exit:
     return status
 
 
-def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
-    """Write what a function of `fabbench.report` writes, drawn for standard output."""
-    write_drawn(drawn(render, *what, **more))
+def show(render: Callable[..., str], *what: Any, answer: Iterable[str] = (), **more: Any) -> None:
+    """Write what a function of `fabbench.report` writes, drawn for standard output.
+
+    Text that is longer than the terminal ends with its answer, which has scrolled away.
+    """
+    text = drawn(render, *what, **more)
+    is_on_screen = "text" in what and sys.stdout.isatty()
+    lines = [*answer]
+    if lines and is_on_screen and text.count("\n") >= get_terminal_size().lines:
+        from fabbench.report import closing_lines
+
+        text += drawn(closing_lines, lines)
+    write_drawn(text)
 
 
 def show_certificate(name: str, store: Path, form: str) -> Exit | None:
@@ -253,7 +263,7 @@ def show_certificate(name: str, store: Path, form: str) -> Exit | None:
     from fabbench.runs.document import read
 
     certificate = read(path, Certificate)
-    show(render_certificate, certificate, form)
+    show(render_certificate, certificate, form, answer=[certificate.headline])
     return EXITS[certificate.state]
 
 
@@ -281,18 +291,16 @@ def remove(
 def print_comparison(
     comparison: "Comparison", form: str, *, verdict: "Verdict | None" = None
 ) -> None:
-    """Write a comparison to standard output; if it is longer than the terminal, headlines again.
+    """Write a comparison to standard output.
 
     The results of its gates go to stderr, too, unless a terminal shows them in the comparison. With
     --quiet failed ones go there in any case.
     """
-    from fabbench.report import closing_lines, render_comparison
+    from fabbench.analysis.headline import headlines
+    from fabbench.report import render_comparison
 
-    text = drawn(render_comparison, comparison, form, verdict=verdict)
+    show(render_comparison, comparison, form, answer=headlines(comparison), verdict=verdict)
     is_on_screen = form == "text" and sys.stdout.isatty()
-    if is_on_screen and text.count("\n") >= get_terminal_size().lines:
-        text += drawn(closing_lines, comparison)
-    write_drawn(text)
     if not is_on_screen or is_quiet():
         print_verdicts([verdict])
 
@@ -416,7 +424,9 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
 
     on = console()
     text = TextColumn("{task.description}", markup=False)
-    bar = Progress(BarColumn(10), text, console=on, auto_refresh=False)
+    plain = "default"  # Colors are for verdicts
+    column = BarColumn(10, complete_style=plain, finished_style=plain)
+    bar = Progress(column, text, console=on, auto_refresh=False)
     task = bar.add_task("")
     one_line = partial(Text, no_wrap=True, overflow="ellipsis")
     with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:

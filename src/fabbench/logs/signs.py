@@ -1,7 +1,7 @@
 """Lines that only a benchmark prints: they show prefixes, and explain why a file has no result."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -82,6 +82,13 @@ class Unread(NamedTuple):
     reason: str
     remark: bool = False  # Whether nothing seems to be lost: the file names a program, and no more
     damaged: bool = False  # Whether the file itself cannot be read
+
+
+def none_found(inputs: Iterable[str], unread: Iterable[Unread]) -> list[Unread]:
+    """Return that inputs have no log, unless a file already says why it has none."""
+    if all(each.remark for each in unread):
+        return [Unread(", ".join(inputs), "No log found in it.")]
+    return []
 
 
 class UnreadWarning(UserWarning):

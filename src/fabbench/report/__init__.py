@@ -1,5 +1,7 @@
 """Comparisons and tables as text: Markdown, CSV, JSON, a terminal. No writer computes."""
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fabbench.report.table import Table, records_to_csv, to_terminal, write_result
@@ -49,13 +51,11 @@ def render_comparison(
 
 
 _MAX_CLOSING_LINES = 4
-"""Headlines that end a long text: with more, the first would scroll away as the table did."""
+"""Sentences that end a long text: with more, the first would scroll away as the text did."""
 
 
-def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
-    """Write the headlines of a comparison again, for the end of a long text: the first few."""
-    from fabbench.analysis.headline import headlines
-
-    lines = headlines(comparison)[:_MAX_CLOSING_LINES]
+def closing_lines(answer: Iterable[str], **drawing: Any) -> str:
+    """Write the answer of a long text again, for its end: the first few sentences."""
+    lines = islice(answer, _MAX_CLOSING_LINES)
     tables = [Table(header=(), rows=(), title=line) for line in lines]
     return "\n" + to_terminal(tables, **drawing)

@@ -54,9 +54,7 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
     names = dict.fromkeys(check.name for check in shown)
     listing = [check for check in checks if check.name in names]
     overview = _table_of_hosts(names, listing) if hosts > 1 else _table_of_one_host(listing)
-    counted = Counter(check.status for check in checks)
-    numbers = [f"{counted[status]} {status.value}" for status in Status]
-    summary = ", ".join(numbers) + "."
+    summary = _counted(checks)
     left_out = len(checks) - len(shown)
     if left_out:
         summary += f" -v lists {left_out} skipped with nothing to do."
@@ -66,6 +64,19 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
         if advice.notes:
             tables.append(advice)
     return tables
+
+
+def answer(checks: Sequence[Check]) -> str:
+    """Say in one line which checks failed, and how many have which status."""
+    failed = dict.fromkeys(each.name for each in checks if each.status is Status.FAIL)
+    said = f"Failed: {listed([*failed], _MAX_NAMED)}" if failed else "Nothing failed"
+    return f"{said}. {_counted(checks)}"
+
+
+def _counted(checks: Iterable[Check]) -> str:
+    counts = Counter(check.status for check in checks)
+    numbers = [f"{counts[status]} {status.value}" for status in Status]
+    return ", ".join(numbers) + "."
 
 
 def _needs_nothing(check: Check) -> bool:
