@@ -70,7 +70,7 @@ def test_words_of_other_tools_are_understood() -> None:
 
 
 def test_former_names_are_taken_and_name_their_successors() -> None:
-    script = ("render", "osu", "--as", "script", "--no-efa", "--host", "node[1-2]")
+    script = ("render", "osu", "--as", "script", "--no-efa")
     done = [runner().invoke(cli, (*script, each, "osu_bw")) for each in ("--test", "--program")]
     former, now = done
     assert (former.exit_code, "osu_bw" in now.stdout) == (0, True)
