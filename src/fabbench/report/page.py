@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
 
 
+_MAX_COMPARED = 3  # Columns that a heading names, besides the baseline
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
     """The contents of a page about one run."""
@@ -59,8 +62,9 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
     counts: Counter[str] = Counter()
     for column, _ in comparison.inputs:
         counts.update(log.outcome for log in column.logs)
+    *others, base = (column.label for column in comparison.columns)
     return RunPage(
-        id=" vs ".join(column.label for column in comparison.columns),
+        id=f"{listed(others, _MAX_COMPARED)} vs {base}" if others else base,
         about=comparison.common("benchmark") or "several benchmarks",
         created="",
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),

@@ -605,7 +605,7 @@ def _change_panel(
     least = min(1.0, ratios[rare])  # No change, 1, is always within
     most = max(1.0, ratios[-1 - rare])
     margin = max((most / least) ** 0.5, _LEAST_CHANGE)
-    caption = f"against {cut(comparison.base.label, limit=16)}, up is better"
+    caption = f"vs {cut(comparison.base.label, limit=14)}, up is better"
     if lines[0].shaded:
         caption += f"; shaded: {confidence(section.level)} interval"
     return Panel(caption, lines, least / margin, most * margin, changes=True)

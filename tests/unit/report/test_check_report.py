@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fabbench.hosts.check import Check, Status
-from fabbench.report.check_report import check_tables
+from fabbench.report.check_report import answer, check_tables
 
 MEMLOCK = "Set memlock to unlimited."
 
@@ -24,6 +24,8 @@ def test_hosts_are_counted_and_what_is_to_do_is_below() -> None:
     rows = ["|".join(row) for row in overview.rows]
     assert rows == ["memlock|pass|1|", "memlock|fail|1|b", "clock|skip|1|b"]
     assert overview.notes == ("1 pass, 0 warn, 1 fail, 1 skip.",)
+    assert answer(checks) == "Failed: memlock. 1 pass, 0 warn, 1 fail, 1 skip."
+    assert answer(checks[:1]).startswith("Nothing failed. ")
     assert [(table.title, list(table.notes)) for table in rest] == [
         ("Failed", [f"memlock: (b) 64 KiB. → {MEMLOCK}"]),
         ("Not checked", [f"clock: (b) Unknown. → {MEMLOCK}"]),

@@ -9,6 +9,7 @@ import pytest
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
+from fabbench.model.log import Finding, Severity
 from fabbench.report import templates
 from fabbench.report.page import RunPage, comparison_page, page_of, run_section
 from fabbench.report.svg import KINDS, Axis, Panel, Picture, plots, to_svg, to_svg_file
@@ -210,6 +211,24 @@ def test_a_value_of_0_is_left_out_and_named() -> None:
     )
     # One of its repeats is 0, the median is not
     assert "not plotted" not in Page(written([comparison_page(some)])).text
+
+
+def test_backquotes_are_code_and_a_lone_one_is_text() -> None:
+    logs = tuple(
+        replace(
+            each,
+            findings=[Finding(code="x", severity=Severity.NOTE, meaning="Run `<a> b`, not `c")],
+        )
+        for each in EFA.logs
+    )
+    text = written([comparison_page(compare([replace(EFA, logs=logs)]))])
+    assert "Run <code>&lt;a&gt; b</code>, not `c" in text
+
+
+def test_a_heading_names_a_few_of_many_columns() -> None:
+    many = [replace(EFA, label=f"night-{number:02}") for number in range(20)]
+    about = comparison_page(compare(many))
+    assert about.id == "night-00, night-01, night-02 and 16 more vs night-19"
 
 
 def test_what_is_alike_of_many_columns_is_said_once() -> None:
