@@ -47,8 +47,8 @@ HEAD = """# Command line
 
 ## Output formats
 
-Default: text on a terminal, else Markdown. Lists (`check`, `parse`, `runs`), and what has no Markdown, are text
-anywhere.
+Default: text on a terminal, else Markdown. Lists (`check`, `parse`, `runs`) are text anywhere,
+and so is what has no Markdown.
 
 {formats}
 
@@ -157,7 +157,7 @@ def _formats(root: click.Context) -> str:
             if name not in writers[form]:
                 writers[form].append(name)
     head = ("`--format`", "`-o FILE`", "written by")
-    rows = [(f"`{form}`", " ".join(SUFFIXES[form]), ", ".join(of)) for form, of in writers.items()]
+    rows = [(f"`{form}`", SUFFIXES[form], ", ".join(of)) for form, of in writers.items()]
     return _table(head, rows)
 
 

@@ -257,9 +257,8 @@ class CommandLine(NamedTuple):
 def command_line(ctx: click.Context) -> CommandLine:
     """Return what a context has read."""
     words: tuple[str, ...] = ctx.meta.get(WORDS, ())
-    typed = frozenset(_typed_in(words))
     for old, new in FORMER.items():
-        if f"--{old}" in typed:
+        if f"--{old}" in _typed_in(words):
             terminal.notify(f"--{old} is now --{new}.")
     _, *names = ctx.command_path.split()
     return CommandLine(

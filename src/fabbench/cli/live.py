@@ -261,8 +261,7 @@ class SweepScreen(_Screen):
                 self._rounds_done += 1
                 # Nothing is said yet of nodes that no test has reached
                 self._suspects = [each.name for each in suspects if tested.issuperset(each.nodes)]
-                if len(tested) > 2:
-                    self._matrix = heat_map_text(report.matrix).splitlines()
+                self._matrix = heat_map_text(report.matrix).splitlines()
                 text, *_ = self.state(self._clock())
                 self._write(text)
 
@@ -276,7 +275,7 @@ class SweepScreen(_Screen):
             [each.result for each in results],
             tolerance=document.tolerance,
             confidence=document.confidence,
-            rows=max(2, get_terminal_size().lines - _LINES_AROUND_MATRIX),
+            rows=get_terminal_size().lines - _LINES_AROUND_MATRIX,
         )
 
     @override

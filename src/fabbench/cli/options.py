@@ -154,15 +154,19 @@ def result_options(result: str, help_: str = "Output format.") -> list[click.Par
     return [form, _JSON_FLAG, output] if "json" in formats else [form, output]
 
 
-def _say_not_wide(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
-    del ctx, parameter
+def _say_not_wide(_: click.Context, __: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
     if given:
         notify("--wide is gone: wide tables are folded, and --format csv has every column whole.")
 
 
-WIDE = click.Option(
-    ["--wide"], is_flag=True, hidden=True, expose_value=False, callback=_say_not_wide
+wide = with_parameters(
+    [
+        click.Option(
+            ["--wide"], is_flag=True, hidden=True, expose_value=False, callback=_say_not_wide
+        )
+    ]
 )
+"""Add an option that lists had."""
 
 
 def _default_on_this_output() -> str:
@@ -171,7 +175,7 @@ def _default_on_this_output() -> str:
 
 def _by_suffix(formats: Sequence[str]) -> Mapping[str, str]:
     """Return how the names of files end → the format that each stands for."""
-    return {suffix: form for form in formats for suffix in SUFFIXES[form]}
+    return {suffix: form for form in formats for suffix in SUFFIXES[form].split()}
 
 
 def results(result: str, *help_: str) -> Callable[[CommandT], CommandT]:

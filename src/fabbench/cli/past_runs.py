@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import with_parameters
 from fabbench.cli.commands import SuggestingGroup
-from fabbench.cli.options import FILTERS, WIDE, results, takes, written_age
+from fabbench.cli.options import FILTERS, results, takes, wide, written_age
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.formats import FORMATS
 from fabbench.model.messages import listed
@@ -50,7 +49,7 @@ _MAX_CONFIGURATIONS = 2  # Configurations that a row of the table names
 @takes("store", *FILTERS, "since")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results("list", "How to write the list.")
-@with_parameters([WIDE])
+@wide
 @click.pass_context
 def runs(
     ctx: click.Context,
@@ -378,7 +377,7 @@ def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
 @click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path())
 @takes("where", "since", "sizes", "store")
 @results("history")
-@with_parameters([WIDE])
+@wide
 def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **chosen: Any) -> Exit:
     """Show how a metric changed over the runs of a store, or over logs, and with which run.
 
@@ -408,7 +407,7 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
     result = history(runs, name, sizes, filters)
     for run in runs:
         terminal.say_damage(run.path, run.damaged, ", and left out")
-    if logs and runs and not result.series and not filters:
+    if logs and runs and not (result.series or filters):
         raise RequestError(f"No log has {metric}.", hint="`fabbench parse LOG` shows what it has.")
     if not result.series and logs != []:
         terminal.notify(f"No run in {store} matches." if logs is None else "No log matches.")
@@ -430,6 +429,6 @@ def _dated_logs(names: Sequence[str], store: Path, left_out: "list[Unread]") -> 
         files = [log.id for log in logs if log.dated == dated]
         if files:
             terminal.notify(f"Time from {words}: {listed(files)}.")
-    if not logs and not left_out:
-        left_out += none_found(names, left_out)
+    if not (logs or left_out):
+        left_out += none_found(names, ())
     return logs

@@ -239,18 +239,17 @@ def say_damage(run: object, damage: Iterable[str], then: str = "") -> Exit:
     return status
 
 
-def show(render: Callable[..., str], *what: Any, answer: Iterable[str] = (), **more: Any) -> None:
+def show(render: Callable[..., str], *what: Any, answer: Sequence[str] = (), **more: Any) -> None:
     """Write what a function of `fabbench.report` writes, drawn for standard output.
 
     Text that is longer than the terminal ends with its answer, which has scrolled away.
     """
     text = drawn(render, *what, **more)
     is_on_screen = "text" in what and sys.stdout.isatty()
-    lines = [*answer]
-    if lines and is_on_screen and text.count("\n") >= get_terminal_size().lines:
+    if answer and is_on_screen and text.count("\n") >= get_terminal_size().lines:
         from fabbench.report import closing_lines
 
-        text += drawn(closing_lines, lines)
+        text += drawn(closing_lines, answer)
     write_drawn(text)
 
 
@@ -424,8 +423,8 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
 
     on = console()
     text = TextColumn("{task.description}", markup=False)
-    plain = "default"  # Colors are for verdicts
-    column = BarColumn(10, complete_style=plain, finished_style=plain)
+    # Colors are for verdicts
+    column = BarColumn(10, complete_style="default", finished_style="default")
     bar = Progress(column, text, console=on, auto_refresh=False)
     task = bar.add_task("")
     one_line = partial(Text, no_wrap=True, overflow="ellipsis")

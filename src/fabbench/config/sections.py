@@ -372,9 +372,8 @@ class Reader:
         with _naming_key(path):
             options = self.benchmarks(name)
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
-        known |= {old: known[new] for old, new in FORMER.items() if new in known}
-        values = _section(tree, path, known, "option")
-        return {FORMER.get(word, word): value for word, value in values.items()}
+        named = {FORMER.get(word, word): value for word, value in tree.items()}
+        return _section(named, path, known, "option")
 
     def _variant(self, name: str, tree: Tree, path: str) -> Variant:
         values = _section(tree, path, self._option_readers(Variant))

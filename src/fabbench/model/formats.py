@@ -1,18 +1,16 @@
 """What is written in which format: one table for ``--format``, ``-o``, ``--help`` and the docs."""
 
-from collections.abc import Mapping, Sequence
-
-SUFFIXES: Mapping[str, Sequence[str]] = {
-    "text": (".txt",),
-    "markdown": (".md",),
-    "csv": (".csv",),
-    "json": (".json",),
-    "html": (".html",),
-    "svg": (".svg", ".png"),
-    "junit": (".xml",),
-    "openmetrics": (".prom",),
-    "comment": (),
-    "ctrf": (),
+SUFFIXES = {
+    "text": ".txt",
+    "markdown": ".md",
+    "csv": ".csv",
+    "json": ".json",
+    "html": ".html",
+    "svg": ".svg .png",
+    "junit": ".xml",
+    "openmetrics": ".prom",
+    "comment": "",
+    "ctrf": "",
 }
 """Every format → how the names of its files end, by which ``-o FILE`` chooses it."""
 
@@ -26,5 +24,5 @@ _WRITTEN = {
     "configuration": "text json",
     "page": "html",
 }
-FORMATS: Mapping[str, Sequence[str]] = {kind: words.split() for kind, words in _WRITTEN.items()}
+FORMATS = {kind: words.split() for kind, words in _WRITTEN.items()}
 """Kind of result → its formats, the default first. On a terminal, text comes before Markdown."""

@@ -1,7 +1,6 @@
 """Comparisons and tables as text: Markdown, CSV, JSON, a terminal. No writer computes."""
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fabbench.report.table import Table, records_to_csv, to_terminal, write_result
@@ -54,8 +53,7 @@ _MAX_CLOSING_LINES = 4
 """Sentences that end a long text: with more, the first would scroll away as the text did."""
 
 
-def closing_lines(answer: Iterable[str], **drawing: Any) -> str:
+def closing_lines(answer: Sequence[str], **drawing: Any) -> str:
     """Write the answer of a long text again, for its end: the first few sentences."""
-    lines = islice(answer, _MAX_CLOSING_LINES)
-    tables = [Table(header=(), rows=(), title=line) for line in lines]
+    tables = [Table(header=(), rows=(), title=line) for line in answer[:_MAX_CLOSING_LINES]]
     return "\n" + to_terminal(tables, **drawing)

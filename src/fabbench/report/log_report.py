@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
-from fabbench.model.formats import FORMATS
 from fabbench.model.log import (
     METRICS,
     NCCL_DEBUG,
@@ -87,8 +86,7 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
     if form == "text":
         drawn = partial(terminal_pieces, color=color, width=width)
         return LogWriter(lambda log, _: drawn(log_tables(log)), separator="\n")
-    known = ", ".join(FORMATS["list"])
-    raise RequestError(f"Unknown format {form}.", hint=f"One of {known}.")
+    raise RequestError(f"Unknown format {form}.", hint="docs/cli.md lists them.")
 
 
 _FigureKey: TypeAlias = tuple[str, ...]

@@ -600,7 +600,7 @@ def write_result(
         return "\n".join(map(to_markdown, tables()))
     if form == "text":
         return to_terminal(tables(), **drawing)
-    raise RequestError(f"Unknown format {form}.", hint="One of markdown, csv, json, text.")
+    raise RequestError(f"Unknown format {form}.", hint="docs/cli.md lists them.")
 
 
 def render_overview(overview: Overview, form: str = "text", **drawing: Any) -> str:
