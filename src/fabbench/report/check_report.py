@@ -68,8 +68,8 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
 
 def answer(checks: Sequence[Check]) -> str:
     """Say in one line which checks failed, and how many have which status."""
-    failed = {each.name: each for each in checks if each.status is Status.FAIL}
-    said = f"Failed: {listed([*failed])}" if failed else "Nothing failed"
+    failed = sorted({each.name for each in checks if each.status is Status.FAIL})
+    said = f"Failed: {listed(failed)}" if failed else "Nothing failed"
     return f"{said}. {_counted(checks)}"
 
 
