@@ -91,7 +91,8 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
     checks.sort(key=lambda check: position.get(check.host, 0))
     overviews = examined.overviews
     how = {"overviews": overviews, "full": line.verbose}
-    terminal.show(render_checks, checks, given["form"], answer=[answer(checks)], **how)
+    answers = [answer(checks)]
+    terminal.show(render_checks, checks, given["form"], answer=answers, **how)
     return worst(checks)
 
 

@@ -148,7 +148,8 @@ def print_answer(
         terminal.write_drawn("".join(f"{line}\n" for line in lines))
     elif how.form == "html":
         about = replace(page, sweep=report) if page else sweep_page(report)
-        terminal.write_drawn("".join(page_of([run_section(about, number=1)])))
+        section = run_section(about, number=1)
+        terminal.write_drawn("".join(page_of([section])))
     else:
         terminal.show(render_sweep, report, how.form, answer=[headline(report)])
     # An unfinished sweep that found nothing, or only a slow path between groups, has no answer

@@ -246,7 +246,8 @@ def show(render: Callable[..., str], *what: Any, answer: Sequence[str] = (), **m
     """
     text = drawn(render, *what, **more)
     is_on_screen = "text" in what and sys.stdout.isatty()
-    if answer and is_on_screen and text.count("\n") >= get_terminal_size().lines:
+    is_long = text.count("\n") >= get_terminal_size().lines
+    if answer and is_on_screen and is_long:
         from fabbench.report import closing_lines
 
         text += drawn(closing_lines, answer)

@@ -372,7 +372,8 @@ class Reader:
         with _naming_key(path):
             options = self.benchmarks(name)
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
-        named = {FORMER.get(word, word): value for word, value in tree.items()}
+        words = [FORMER.get(word, word) for word in tree]
+        named = dict(zip(words, tree.values(), strict=True))
         return _section(named, path, known, "option")
 
     def _variant(self, name: str, tree: Tree, path: str) -> Variant:

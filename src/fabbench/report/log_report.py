@@ -83,10 +83,8 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
         return LogWriter(lambda log, _: _csv_pieces(log), opening=csv_text([CSV_HEADER]))
     if form == "markdown":
         return LogWriter(lambda log, _: map(to_markdown, log_tables(log)), separator="\n")
-    if form == "text":
-        drawn = partial(terminal_pieces, color=color, width=width)
-        return LogWriter(lambda log, _: drawn(log_tables(log)), separator="\n")
-    raise RequestError(f"Unknown format {form}.", hint="docs/cli.md lists them.")
+    drawn = partial(terminal_pieces, color=color, width=width)
+    return LogWriter(lambda log, _: drawn(log_tables(log)), separator="\n")
 
 
 _FigureKey: TypeAlias = tuple[str, ...]
