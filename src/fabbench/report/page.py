@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
 
 
-_MAX_COMPARED = 3  # Columns that a heading names, besides the baseline
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
     """The contents of a page about one run."""
@@ -64,7 +61,7 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
         counts.update(log.outcome for log in column.logs)
     *others, base = (column.label for column in comparison.columns)
     return RunPage(
-        id=f"{listed(others, _MAX_COMPARED)} vs {base}" if others else base,
+        id=f"{listed(others, limit=3)} vs {base}" if others else base,
         about=comparison.common("benchmark") or "several benchmarks",
         created="",
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
