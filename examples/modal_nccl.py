@@ -83,14 +83,13 @@ clean=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL
     -u FI_EFA_IFACE NCCL_MNNVL_ENABLE=0 "NCCL_SOCKET_IFNAME==${interface}" NCCL_DEBUG=INFO
     NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
 
-exec 9>/dev/null
-trap '{ echo >&9; exec 9>&-; kill $(jobs -p); wait; } 2>/dev/null; complete' EXIT
+trap '{ kill $(jobs -p); wait; } 2>/dev/null; complete' EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
 step() { # NAME FACTS COMMAND…: run a command between marker lines
     echo "#@fabbench begin $execution/$1 $2" || exit 74 # the disk is full
-    "${@:3}" </dev/null 9>&- & echo "$!" >&9
+    "${@:3}" </dev/null &
     if wait "$!"; then code=0; else code=$? status=4; fi
-    echo >&9; echo "#@fabbench end $execution/$1 $code"
+    echo "#@fabbench end $execution/$1 $code"
 }
 
 on() { # NUMBER WORD…: become a program on a host
