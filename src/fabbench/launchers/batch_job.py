@@ -25,7 +25,8 @@ _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
 
 
 _LOG_IN = r"""# Everywhere: an sshd that takes the environment of who logs in; its key logs in, too.
-mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh && ssh-keygen -q -t ed25519 -N '' -f id_ed25519 || exit
+mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
+ssh-keygen -q -t ed25519 -N '' -f id_ed25519
 printf '%s\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' 'SendEnv *' >config
 sshd=(/usr/sbin/sshd @SSHD@ -p @PORT@ -h ~/.ssh/id_ed25519 -o 'AcceptEnv=*')
 if [ "@NUMBER@" != 0 ]; then # the first one's key may log in to the others
