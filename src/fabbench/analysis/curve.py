@@ -8,11 +8,11 @@ fitted to relative errors.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
-from fabbench.analysis.statistics import Regression, dot, median, regression, t_quantile
+from fabbench.analysis.statistics import dot, median
 from fabbench.model.log import Labels, Log, Point
 from fabbench.model.units import format_size
 
@@ -23,8 +23,6 @@ _WORST = 0.15  # a fit with larger relative errors is none
 _LEVEL = 0.03  # the last rates of a curve that has leveled off differ by no more
 _STEADY = 4  # how many last rates must have leveled off
 _FARTHEST = 8  # a prediction is for at most this many times the largest size
-_NODES_FARTHEST = 4  # and for at most this many times the most nodes
-_WIDEST = 0.35  # an interval that is wider than this to either side is no prediction
 SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
 _SMALLEST_FALL = 0.15
 _RATES = ("busbw", "bandwidth")
@@ -313,50 +311,6 @@ def _has_leveled_off(last: Sequence[float]) -> bool:
     if len(last) < _STEADY:
         return False
     return max(last) - min(last) <= _LEVEL * max(last)
-
-
-def _error_at(trend: Regression, x: float) -> float:
-    """Return the standard error of a further point."""
-    apart = (x - trend.middle) ** 2 / trend.spread
-    variance = max(trend.variance, _PRECISION**2)
-    return math.sqrt(variance * (1 + 1 / trend.size + apart))
-
-
-def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
-    """Return the rate at a size between other numbers of nodes, from three numbers or more.
-
-    The logarithm of the rate is taken to be linear in that of the nodes.
-    """
-    known = _rates_by_nodes(logs, size)
-    if len(known) < 3:
-        why = f"it needs logs of three or more numbers of nodes, and has {len(known)}"
-        return Prediction(refused=why)
-    if nodes > _NODES_FARTHEST * max(known):
-        why = f"that is more than {_NODES_FARTHEST} times the most nodes measured"
-        return Prediction(refused=why)
-    doublings = [math.log2(count) for count in known]
-    rates = map(median, known.values())
-    trend = regression(doublings, list(map(math.log, rates)))
-    target = math.log2(nodes)
-    # Of the interval, as a logarithm
-    half = t_quantile(0.025, trend.size - 2) * _error_at(trend, target)
-    if half > _WIDEST:
-        return Prediction(refused="the logs do not agree on a trend that would carry that far")
-    return _with_interval(math.exp(trend.at(target)), half / 2)  # which it takes twice
-
-
-def _rates_by_nodes(logs: Iterable[Log], size: int) -> dict[int, list[float]]:
-    """Return the predicted rates at a size by the number of nodes, of logs that state it."""
-    known: dict[int, list[float]] = {}
-    for log in logs:
-        nodes = log.facts.get("nodes") or log.facts.get("hosts")
-        series = series_of(log)
-        if not series or not isinstance(nodes, int):
-            continue
-        prediction = predict(series[0], size)
-        if not prediction.refused:
-            known.setdefault(nodes, []).append(prediction.rate)
-    return known
 
 
 def _with_interval(rate: float, error: float) -> Prediction:

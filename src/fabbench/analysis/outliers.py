@@ -8,10 +8,11 @@ and named only where they are large enough to matter.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import sub
 
 from fabbench.analysis.aggregate import UNUSABLE, Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
-from fabbench.analysis.statistics import mean, median, regression, squares, t_quantile
+from fabbench.analysis.statistics import dot, mean, median, squares, t_quantile
 from fabbench.model.log import Log, Severity
 from fabbench.model.messages import key_words
 from fabbench.model.units import format_decimal
@@ -123,11 +124,17 @@ def _stands_apart(scores: Sequence[float], number: int) -> bool:
 
 
 def _drifts(scores: Sequence[float]) -> bool:
-    """Return whether scores are shown to have a slope over their order."""
-    line = regression(range(len(scores)), scores)
-    error = math.sqrt(line.variance / line.spread)
-    critical = t_quantile(LEVEL / 2, line.size - 2)
-    return abs(line.slope) > critical * error
+    """Return whether scores are shown to have a slope over their order, by least squares."""
+    count = len(scores)
+    level = mean(scores)
+    places = [place - (count - 1) / 2 for place in range(count)]
+    spread = dot(places, places)
+    slope = dot(places, scores) / spread
+    line = [level + slope * place for place in places]
+    apart = map(sub, scores, line)
+    variance = sum(each**2 for each in apart) / (count - 2)
+    critical = t_quantile(LEVEL / 2, count - 2)
+    return abs(slope) > critical * math.sqrt(variance / spread)
 
 
 def _outlier(column: Column, order: Sequence[int], number: int, effect: float, where: str) -> str:

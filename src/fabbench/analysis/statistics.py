@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import chain
-from operator import mul, sub
+from operator import mul
 from typing import NamedTuple, TypeAlias
 
 LEVEL = 0.05
@@ -484,40 +484,6 @@ def dot(left: Iterable[float], right: Iterable[float]) -> float:
     """Return the sum of products."""
     products: Iterable[float] = map(mul, left, right)
     return sum(products)
-
-
-class Regression(NamedTuple):
-    """The straight line through points, by least squares."""
-
-    size: int
-    """How many points."""
-    middle: float
-    """Of x."""
-    level: float
-    """Of y, there."""
-    slope: float
-    spread: float
-    """The squared distances of x from the middle."""
-    variance: float
-    """Of single points around it."""
-
-    def at(self, x: float) -> float:
-        """Return the line's y."""
-        return self.level + self.slope * (x - self.middle)
-
-
-def regression(x: Collection[float], y: Collection[float]) -> Regression:
-    """Return the line through three points or more."""
-    middle = mean(x)
-    level = mean(y)
-    spread = squares(x)
-    across = [value - middle for value in x]
-    up = [value - level for value in y]
-    slope = dot(across, up) / spread
-    fitted = [slope * distance for distance in across]
-    residuals = list(map(sub, up, fitted))
-    variance = dot(residuals, residuals) / (len(x) - 2)
-    return Regression(len(x), middle, level, slope, spread, variance)
 
 
 def median(values: Iterable[float]) -> float:

@@ -137,7 +137,7 @@ def explain(
     inputs: tuple[str, ...],
     form: str,
     store: Path,
-    wanted: tuple[str, ...],
+    wanted: tuple[int, ...],
     labels: tuple[str, ...],
     **known: Any,
 ) -> Exit:
@@ -154,17 +154,16 @@ def explain(
     contradicted.
     """
     from fabbench.logs.signs import none_found
-    from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
+    from fabbench.report.log_report import diagnosis, diagnosis_record, predictions
     from fabbench.runs.inputs import sources_of
 
     proof = known_proof(known)
     judge = _gate_check_of_logs(known)
-    targets = [read_wanted(text) for text in wanted]
     logs, unread = _logs_of_jobs(sources_of(inputs, store, proof, labels), proof)
     if not logs:
         unread += none_found(inputs, unread)
     verdicts = list(map(judge, logs)) if judge else []
-    predicted = list(predictions([log for log in logs if log.points], targets))
+    predicted = list(predictions(logs, wanted))
     if form == "json":
         records = list(starmap(diagnosis_record, zip_longest(logs, verdicts)))
         terminal.write_json({"format": 1, "logs": records, "predictions": predicted})

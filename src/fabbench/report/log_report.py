@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache, partial
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import benchmark_named
@@ -19,7 +19,7 @@ from fabbench.model.log import (
     Outcome,
     Severity,
 )
-from fabbench.model.units import Scale, format_size, parse_size, scale
+from fabbench.model.units import Scale, format_size, scale
 from fabbench.report.expectations import (
     expectation_record,
     expectations_of_log,
@@ -427,66 +427,21 @@ def diagnosis(log: Log) -> list[str]:
     return [line.rstrip() for line in str(text).splitlines()]
 
 
-def read_wanted(text: str) -> tuple[int, int]:
-    """Read ``4G`` or ``4G@32``: size and nodes, 0 for those of each log. Raise RequestError."""
-    size_text, at, nodes_text = text.partition("@")
-    with suppress(ValueError):
-        size = parse_size(size_text)
-        nodes = int(nodes_text) if at else 0
-        if size > 0 and (nodes > 0 or not at):
-            return size, nodes
-    raise RequestError(
-        f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32."
-    )
+def predictions(logs: Iterable[Log], sizes: Sequence[int]) -> Iterator[PlainData]:
+    """Yield what each log predicts by its series of the most sizes, if it has any.
 
-
-def predictions(
-    logs: Sequence[Log],
-    targets: Sequence[tuple[int, int]],
-) -> Iterator[PlainData]:
-    """Yield each prediction as plain data, with its sentence as `text`.
-
-    A target is a size and a number of nodes, 0 for those of each log.
+    As plain data, with its sentence as `text`.
     """
-    for size, nodes in targets:
-        if nodes:
-            yield from _predictions_between(logs, size, nodes)
-        else:
-            yield from _predictions_of_logs(logs, size)
-
-
-def _predictions_between(logs: Sequence[Log], size: int, nodes: int) -> Iterator[PlainData]:
-    """Yield what logs of one case, taken together, predict for a number of nodes."""
-    from fabbench.analysis.curve import predict_nodes
-
-    # Only logs of one case, benchmark and transport can be taken together.
-    groups: dict[tuple[object, ...], list[Log]] = {}
-    for log in logs:
-        case = log.case or log.benchmark
-        key = (case, log.benchmark, log.facts.get("transport"))
-        groups.setdefault(key, []).append(log)
-    for comparable in groups.values():
-        case = comparable[0].case or comparable[0].benchmark
-        prediction = predict_nodes(comparable, size, nodes)
-        yield _prediction_record(f"{case} between {nodes} nodes", size, nodes, prediction)
-
-
-def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[PlainData]:
-    """Yield what each log predicts by its series of the most sizes, if it has any."""
     from fabbench.analysis.curve import predict, series_of
 
-    for log in logs:
+    for size, log in product(sizes, logs):
         name = log.case or log.benchmark
+        where = f"{log.source}: {name}"
         for series in series_of(log)[:1]:
-            yield _prediction_record(
-                f"{log.source}: {name}", size, nodes=None, prediction=predict(series, size)
-            )
+            yield _prediction_record(where, size, predict(series, size))
 
 
-def _prediction_record(
-    where: str, size: int, nodes: int | None, prediction: "Prediction"
-) -> PlainData:
-    """Return a prediction as plain data; `nodes` is None where it is for those of the log."""
+def _prediction_record(where: str, size: int, prediction: "Prediction") -> PlainData:
     at = format_size(size)
     figures = {}
     if prediction.refused:
@@ -500,7 +455,7 @@ def _prediction_record(
         sentence = f"predicted at {at}: {rate} (95 %: {low} to {high})."
     return {
         "size": size,
-        "nodes": nodes,
+        "nodes": None,  # those of the log
         **figures,
         "refused": prediction.refused,
         "text": f"{where}: {sentence}",

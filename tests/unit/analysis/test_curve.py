@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabbench.analysis.curve import fit, predict, predict_nodes, series_of
+from fabbench.analysis.curve import fit, predict, series_of
 from fabbench.analysis.curve_findings import curve_findings
 from fabbench.model.log import Log, Outcome, Point
 
@@ -111,18 +111,6 @@ def test_a_prediction_has_the_rate_in_its_interval_or_says_why_not() -> None:
     assert predict(series, 4).refused
     assert predict(series_of(log_of(plain, SIZES[:14]))[0], 1 << 18).refused  # it still grows
     assert predict(series_of(log_of(plain, SIZES[:3]))[0], 64).refused
-
-
-def test_other_numbers_of_nodes_need_three_that_agree() -> None:
-    def between(nodes: int, rate: float) -> Log:
-        return log_of(lambda size: 20e-6 + size / rate, nodes=nodes)
-
-    logs = [between(2, 50e9), between(4, 48e9), between(8, 46e9), between(16, 44.2e9)]
-    found = predict_nodes(logs, 1 << 30, 32)
-    assert (found.refused, found.low < 2 * 42.4e9 < found.high) == ("", True)
-    assert predict_nodes(logs[:2], 1 << 30, 32).refused
-    assert predict_nodes(logs, 1 << 30, 1024).refused
-    assert predict_nodes([logs[0], between(4, 5e9), between(8, 46e9)], 1 << 30, 16).refused
 
 
 COARSE = (0.02, 0.02, 0.01, 0.02, 0.01, 0.01, 0.02, 0.01)
