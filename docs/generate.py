@@ -25,6 +25,7 @@ from fabbench.catalog.expectations import (
     systems,
 )
 from fabbench.cli import cli
+from fabbench.cli.click_options import OptionType
 from fabbench.config.sections import ABOUT, Config, Defaults, options_of
 from fabbench.evidence.known_errors import KnownError, by_code
 from fabbench.launchers import options_of_launchers
@@ -152,8 +153,10 @@ def _formats(root: click.Context) -> str:
     writers: dict[str, list[str]] = {form: [] for form in SUFFIXES}
     for context, command in _commands(root, cli):
         name = context.command_path.split()[1]
-        forms = [option.type for option in command.params if option.name == "form"]
-        for form in chain.from_iterable(each.names for each in forms):
+        types = [option.type for option in command.params if option.name == "form"]
+        for form in chain.from_iterable(
+            each.names for each in types if isinstance(each, OptionType)
+        ):
             if name not in writers[form]:
                 writers[form].append(name)
     head = ("`--format`", "`-o FILE`", "written by")

@@ -22,7 +22,7 @@ import pytest
 from fabbench.counters.watch import HostSamples, judged
 from fabbench.model.errors import Exit, MachineError
 from fabbench.remote.counter_shell import rounds
-from fabbench.remote.transport import Here
+from fabbench.remote.transport import Here, Transport
 from tests.support.hosts import processes
 
 pytestmark = pytest.mark.local
@@ -103,7 +103,10 @@ def test_a_host_that_dies_is_named_and_the_others_go_on() -> None:
     """Here it is its shell that ends; one that could not be opened is named, too."""
     here = {name: Here(name) for name in ("a", "b")}
     hosts = {name: HostSamples() for name in ("a", "b", "c")}
-    connections = {**here, "c": MachineError("No route to host.")}
+    connections: dict[str, Transport | MachineError] = {
+        **here,
+        "c": MachineError("No route to host."),
+    }
     for number, failed in enumerate(rounds(connections, hosts, 0.2, 1.0)):
         if number == 0:
             assert failed == {"c": "No route to host."}

@@ -22,8 +22,6 @@ from fabbench.model.options import Seconds, declared, option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FORMATS = ("table", "json", "csv", "markdown", "html", "openmetrics")
-
 
 @dataclass
 class WatchOptions:
@@ -37,7 +35,7 @@ class WatchOptions:
     "watch", cls=TargetCommand, selects=lambda each: each.reaches or "--host" in each.flags
 )
 @with_parameters(click_options(declared(WatchOptions).values()))
-@results(_FORMATS)
+@results("watch")
 @pass_command_line
 def watch(
     line: CommandLine, /, form: str, seconds: float | None, every: float, **_reaching: Any
@@ -75,6 +73,6 @@ def watch(
                 show("Ctrl-C ends it", number * every, seconds, lines)
     seen = judged(hosts, failed)
     terminal.show(render_watch, seen, form)
-    if form != "table":
+    if form != "text":
         terminal.notify(seen.first)
     return seen.status

@@ -20,6 +20,7 @@ _WRITTEN = {
     "certificate": "markdown text json html junit ctrf",
     "history": "markdown text csv json html",
     "list": "text markdown csv json",
+    "watch": "text markdown csv json html openmetrics",
     "diagnosis": "text json",
     "configuration": "text json",
     "page": "html",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
-from fabbench.model.errors import RequestError
 from fabbench.model.log import (
     METRICS,
     NCCL_DEBUG,
