@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Show = Callable[..., None]
+Render = Callable[..., str]
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
 _MIN_FILES_SHOWN = 16  # Minimum number of files for which progress is shown
 
@@ -132,7 +133,7 @@ def write_drawn(text: str) -> None:
     stream.flush()
 
 
-def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
+def drawn(render: Render, *what: Any, **more: Any) -> str:
     """Return what a function of `fabbench.report` writes: as fits on a terminal, in color."""
     how: dict[str, Any] = {"color": in_color(sys.stdout), "width": width()}
     return render(*what, **(how | more))
@@ -239,7 +240,7 @@ def say_damage(run: object, damage: Iterable[str], then: str = "") -> Exit:
     return status
 
 
-def show(render: Callable[..., str], *what: Any, answer: Sequence[str] = (), **more: Any) -> None:
+def show(render: Render, *what: Any, answer: Sequence[str] = (), **more: Any) -> None:
     """Write what a function of `fabbench.report` writes, drawn for standard output.
 
     Text that is longer than the terminal ends with its answer, which has scrolled away.
