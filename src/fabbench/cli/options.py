@@ -59,18 +59,25 @@ def _written_to_file(path: Path) -> Iterator[IO[str]]:
         finally:
             written = stream.tell() > 0
             stream.seek(0)
-            if written and path.suffix.lower() == ".png":
-                from fabbench.report.svg import to_png
-
-                path.write_bytes(to_png(stream.read()))
-            elif written:
-                # node_exporter may read its folder at any time: it finds one file or the other.
-                new = path.with_name(f".{path.name}.new") if path.suffix == ".prom" else path
-                with new.open("w", **coded) as file:
-                    copyfileobj(stream, file)
-                new.replace(path)
             if written:
+                _write_from(stream, path, coded)
                 notify(f"Wrote {path}")
+
+
+def _write_from(stream: IO[str], path: Path, coded: Mapping[str, Any]) -> None:
+    """Write what a stream has into a file."""
+    if path.suffix.lower() == ".png":
+        from fabbench.report.svg import to_png
+
+        path.write_bytes(to_png(stream.read()))
+        return
+    written_first = path
+    if path.suffix == ".prom":
+        # node_exporter may read its folder at any time: it finds one file or the other.
+        written_first = path.with_name(f".{path.name}.new")
+    with written_first.open("w", **coded) as file:
+        copyfileobj(stream, file)
+    written_first.replace(path)
 
 
 def require_writable(path: Path | None, option: str) -> None:

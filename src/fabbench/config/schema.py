@@ -77,7 +77,8 @@ def _with_description(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _option_schemas(kind: type, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the schemas of the options that a dataclass declares, by their keys."""
-    options = [each for name, each in declared(kind).items() if name not in without]
+    of_kind = declared(kind).items()
+    options = [each for name, each in of_kind if name not in without]
     return {each.key: _value_schema(each) for each in options if each.only != "render"}
 
 

@@ -122,7 +122,8 @@ def one_finding(
         return None
     first, *rest = known
     others = ""
-    if code in WITHOUT_ROWS and any(other.sentence != first.sentence for other in rest):
+    are_alike = all(other.sentence == first.sentence for other in rest)
+    if code in WITHOUT_ROWS and not are_alike:
         others = "".join(f"; {other.host}: {other.sentence}" for other in rest)
     elif rest:
         others = f"; the same on {listed([other.host for other in rest])}"

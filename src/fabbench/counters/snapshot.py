@@ -272,7 +272,8 @@ class _SnapshotLines:
                 self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
             else:
                 counted[counter] = int(text)
-        unknown = (each for each in counted if counted[each] and named(each) is None)
+        moving = (each for each, count in counted.items() if count)
+        unknown = (each for each in moving if named(each) is None)
         why = "is not judged: no driver is known to have it"
         self.unread += [f"{name}: {each} {why}." for each in unknown]
         return resolved(counted)

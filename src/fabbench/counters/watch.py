@@ -67,14 +67,18 @@ class HostSamples:
         self.still_s = 0.0 if moving(moved) else self.still_s + seconds
         nics = {(nic.kind, nic.name): nic for nic in self.total.nics}
         for nic in moved.nics:
-            earlier = nics.setdefault((nic.kind, nic.name), nic)
+            key = (nic.kind, nic.name)
             # Interfaces without a device come and go with containers.
             if not nic.counters and nic.device:
                 self.notes[f"{nic.name}: {nic.unreadable}"] = None
-            elif earlier is not nic:
-                nics[nic.kind, nic.name] = earlier.plus(nic) if earlier.counters else nic
+                nics.setdefault(key, nic)
+            elif key in nics and nics[key].counters:
+                nics[key] = nics[key].plus(nic)
+            else:
+                nics[key] = nic
         seconds += self.total.seconds or 0.0
-        self.total = Traffic(seconds=seconds or None, nics=tuple(nics.values()))
+        all_nics = tuple(nics.values())
+        self.total = Traffic(seconds=seconds or None, nics=all_nics)
 
 
 Hosts: TypeAlias = Mapping[str, HostSamples]
@@ -109,7 +113,9 @@ def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> 
     `failed`: hosts that do not answer → why.
     """
     sampled = {host: samples for host, samples in hosts.items() if samples.total.seconds}
-    moved = {host: each.newest if newest else each.total for host, each in sampled.items()}
+    moved = {host: samples.total for host, samples in sampled.items()}
+    if newest:
+        moved = {host: samples.newest for host, samples in sampled.items()}
     fabric = _carrying(moved)
     carriers = moved
     if fabric:
@@ -120,7 +126,9 @@ def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> 
         headline = f"nothing has moved for {still_s:.0f} s: the job has ended, or hangs"
         fabric = ""
     lost = [f"{host} could not be watched: {why}" for host, why in failed.items()]
-    notes = [f"{host}: {note}" for host, each in sampled.items() for note in each.notes]
+    notes: list[str] = []
+    for host, samples in sampled.items():
+        notes += (f"{host}: {note}" for note in samples.notes)
     found = [*filter(None, _findings(sampled, moved, carriers, fabric))]
     bad = [each.meaning for each in found if each.severity is Severity.WARNING]
     reasons = {
@@ -130,10 +138,11 @@ def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> 
         Exit.FINE: ["nothing stands out."],
     }
     status = worst(*filter(reasons.get, reasons))
+    reason, *_ = reasons[status]
     verdict = _VERDICTS[status]
     return WatchResult(
         first=f"{verdict}: {headline}.",
-        last=f"{verdict}: {reasons[status][0]}",
+        last=f"{verdict}: {reason}",
         carriers=carriers,
         findings=found,
         notes=lost + notes,
@@ -164,9 +173,11 @@ def _carrying(moved: Moved) -> str:
     Where interfaces count what RDMA devices move, too, they do not move far more. Beside RDMA
     devices some TCP is usual.
     """
-    has_rdma = any(nic.kind in _RDMA_KINDS for each in moved.values() for nic in each.nics)
+    least_tcp = _MOVES
     loads = dict.fromkeys(_LABELS, 0.0)
     for traffic in moved.values():
+        if any(nic.kind in _RDMA_KINDS for nic in traffic.nics):
+            least_tcp = _JOB
         for fabric in loads:
             nics = moving(of_fabric(traffic, fabric))
             loads[fabric] += sum(load(traffic, nic) for nic in nics)
@@ -174,7 +185,7 @@ def _carrying(moved: Moved) -> str:
     rdma = max(loads, key=loads.__getitem__)
     if loads[rdma] and loads[rdma] >= LOW * tcp:
         return rdma
-    return "tcp" if tcp >= (_JOB if has_rdma else _MOVES) else ""
+    return "tcp" if tcp >= least_tcp else ""
 
 
 def _headline(carriers: Moved, fabric: str) -> str:
@@ -182,16 +193,22 @@ def _headline(carriers: Moved, fabric: str) -> str:
     hosts = f"on {counted(len(carriers), 'sampled host')}"
     if not fabric:
         return f"no NIC carries a job {hosts}"
-    loads = [(nic, load(each, nic)) for each in carriers.values() for nic in moving(each)]
-    total = sum(each for _, each in loads)
-    links = [nic.link_rate or 0 for nic, _ in loads]
-    much = f"{rate(total / len(loads))} each"
+    total = 0.0  # bytes per second
+    busy: list[NicTraffic] = []
+    for traffic in carriers.values():
+        nics = moving(traffic)
+        busy += nics
+        total += sum(load(traffic, nic) for nic in nics)
+    links = [nic.link_rate or 0 for nic in busy]
+    much = f"{rate(total / len(busy))} each"
     if all(links):
         share = format_decimal(100 * total / sum(links), 0)
         much = f"{share} % of their rate"
-    names = listed([*dict.fromkeys(nic.name for nic, _ in loads)])
-    count = sum(len(each.nics) for each in carriers.values())
-    return f"{len(loads)} of {count} {_LABELS[fabric]} ({names}) carry {much} {hosts}"
+    names = listed([*dict.fromkeys(nic.name for nic in busy)])
+    count = sum(len(traffic.nics) for traffic in carriers.values())
+    label = _LABELS[fabric]
+    which = f"{len(busy)} of {count} {label} ({names})"
+    return f"{which} carry {much} {hosts}"
 
 
 # ---------------------------------------------------------------- what is bad
@@ -231,8 +248,11 @@ def _gone(sampled: Hosts) -> Iterator[Shown]:
 def _tcp_beside_idle_nics(moved: Moved, carriers: Moved) -> Iterator[Shown]:
     """Find hosts with as much TCP in both directions as only a job has, and RDMA NICs."""
     for host, traffic in moved.items():
-        idle = [nic.name for nic in traffic.nics if nic.kind in _RDMA_KINDS and nic.up]
-        both_ways = sum(min(nic.tx or 0, nic.rx or 0) for nic in carriers[host].nics)
+        devices = (nic for nic in traffic.nics if nic.kind in _RDMA_KINDS)
+        idle = [nic.name for nic in devices if nic.up]
+        both_ways = 0
+        for nic in carriers[host].nics:
+            both_ways += min(nic.tx or 0, nic.rx or 0)
         if idle and (traffic.rate(both_ways) or 0) >= _JOB:
             names = listed([nic.name for nic in carriers[host].nics])
             yield Shown(host, f"the data go over {names} (TCP) beside idle NICs: {listed(idle)}")
@@ -241,12 +261,14 @@ def _tcp_beside_idle_nics(moved: Moved, carriers: Moved) -> Iterator[Shown]:
 def _uneven_hosts(carriers: Moved) -> Iterator[Shown]:
     """Find the few hosts that send or receive far from the median of all."""
     for counter, verb in ((TX, "sends"), (RX, "receives")):
-        rates = {
-            host: each.rate(sum(nic.counters.get(counter, 0) for nic in each.nics)) or 0.0
-            for host, each in carriers.items()
-        }
+        rates: dict[str, float] = {}
+        for host, traffic in carriers.items():
+            count = sum(nic.counters.get(counter, 0) for nic in traffic.nics)
+            rates[host] = traffic.rate(count) or 0.0
         usual = median(rates.values())
-        off = [host for host, own in rates.items() if abs(own - usual) > _UNEVEN * usual]
+        tolerated = _UNEVEN * usual
+        apart = {host: abs(own - usual) for host, own in rates.items()}
+        off = [host for host in apart if apart[host] > tolerated]
         if usual and 2 * len(off) < len(rates):
             for host in off:
                 percent = format_decimal(100 * rates[host] / usual, 0)

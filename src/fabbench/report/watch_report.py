@@ -18,7 +18,8 @@ _OF_NIC = ("name", "kind", "link_rate", "tx", "rx")
 
 def render_watch(result: WatchResult, form: str, **drawing: Any) -> str:
     """Write it in a format of `fabbench watch`. Ends with a newline."""
-    tables = [_table(result), Table(header=(), rows=(), headline=result.last)]
+    closing = Table(header=(), rows=(), headline=result.last)
+    tables = [_table(result), closing]
     if form == "html":
         return str(rendered("watch.html", title=result.first, tables=tables))
     if form == "openmetrics":

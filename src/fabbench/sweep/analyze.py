@@ -55,7 +55,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     undecided. At last, if nothing is bad, whether the figures could have shown it.
     """
     writer = EvidenceWriter(readings, fitted, confidence)
-    likeliest_first = sorted(_suspects(readings, fitted, writer), key=lambda each: -each.confidence)
+    named = _suspects(readings, fitted, writer)
+    likeliest_first = sorted(named, key=lambda each: -each.confidence)
     accused = [each for each in likeliest_first if each.confidence >= confidence]
     contradiction = _contradiction(fitted, confidence, accused)
     # Found groups that other tests do not confirm are neither shown nor accused.
@@ -112,7 +113,8 @@ def _out_of_time(readings: Readings) -> str:
     """Return which tests hung too soon to show anything, and what to pass; empty: none did."""
     if not readings.hung:
         return ""
-    tests = listed([*{str(each.test): None for each in readings.hung}])
+    names = dict.fromkeys(str(result.test) for result in readings.hung)
+    tests = listed([*names])
     least_s = readings.least_s
     limit = format(least_s, ".0f") if least_s < math.inf else "SECONDS"
     return (

@@ -223,7 +223,10 @@ class Readings:
 
         Before, it may be as healthy as those that took long: nodes may be busy or throttled.
         """
-        return _LONGER * float(np.quantile(self._seconds, _LATE)) if self._seconds else math.inf
+        if not self._seconds:
+            return math.inf
+        late = float(np.quantile(self._seconds, _LATE))
+        return _LONGER * late
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""

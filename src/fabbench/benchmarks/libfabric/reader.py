@@ -551,7 +551,8 @@ class PairReader(Reader):
             pair.record.case = pair.record.case or facts.get("program")
             if "together" in facts:  # this pair ran at the same time as others
                 pair.record.facts["together"] = facts["together"]
-            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), side="")
+            endpoint = facts.get("endpoint") or endpoint_of(program)
+            pair.report("endpoint", endpoint, side="")
         if is_ours or pair.name == marker.execution:  # a step begins or ends, and its processes do
             pair.step = marker if is_ours else None
             pair.current.clear()

@@ -166,9 +166,11 @@ class _Script:
         programs that the text above it declares.
         """
         shared, arms, body = self._bodies()
-        arrays = self._launch_arrays.items()
-        launches = "".join(array(name, words, indent="") for words, name in arrays)
-        names_hosts = any("hosts[" in text for text in (*arms.values(), body, launches))
+        launches = ""
+        for words, name in self._launch_arrays.items():
+            launches += array(name, words, indent="")
+        texts = (*arms.values(), body, launches)
+        names_hosts = any("hosts[" in text for text in texts)
         # Only a script that names its hosts, or goes to them, takes and counts them.
         goes_to_hosts = names_hosts or self._has_pairs or self._scales or self._counts_nics
         labels = [configuration.label for configuration in self._plan.configurations]
@@ -375,7 +377,8 @@ class _Script:
 
     def _variable_of_program(self, name: str, program: str) -> str:
         """Return the variable that holds a program in Python."""
-        holder = self._programs.setdefault(program.rstrip(), re.sub(r"\W", "_", name))
+        proposed = re.sub(r"\W", "_", name)
+        holder = self._programs.setdefault(program.rstrip(), proposed)
         return variable(holder)
 
     def _launch_array(self, step: Step) -> str:

@@ -130,13 +130,17 @@ def _free(node: Node) -> Check:
     amounts = {what: amount for what, amount in amounts.items() if amount.allocatable}
     if not amounts:
         return _outcome("free.no-devices")
-    free = [f"{each.free} of {each.allocatable} {what} free" for what, each in amounts.items()]
-    capacity = [f"{each.allocatable} {what}" for what, each in amounts.items()]
+    free: list[str] = []
+    capacity: list[str] = []
+    for what, amount in amounts.items():
+        free.append(f"{amount.free} of {amount.allocatable} {what} free")
+        capacity.append(f"{amount.allocatable} {what}")
     found = "used"
     if all(amount.all_free for amount in amounts.values()):
         is_known = all(amount.known for amount in amounts.values())
         found = "all" if is_known else "unknown"
-    return _outcome(f"free.{found}", free="; ".join(free), capacity="; ".join(capacity))
+    code = f"free.{found}"
+    return _outcome(code, free="; ".join(free), capacity="; ".join(capacity))
 
 
 def _type(node: Node, common: str) -> Check:

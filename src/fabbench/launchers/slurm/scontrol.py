@@ -357,7 +357,8 @@ def _check_partition(
     try:
         fit = select_nodes(all_nodes, partition, required or 1)
     except MachineError as error:
-        result = Check(status=Status.FAIL, seen=str(error), advice=error.hint or "")
+        advice = error.hint or ""
+        result = Check(status=Status.FAIL, seen=str(error), advice=advice)
     else:
         result = _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
     return replace(result, host=partition.name, name="partition")
