@@ -50,12 +50,11 @@ set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${HOSTS:-}"
 # What Modal sets, for all ranks:
 env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf
-# Everywhere: an sshd that passes on the image's environment; its key logs in, too.
+# Everywhere: an sshd that takes the environment of who logs in; its key logs in, too.
 mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
-ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && env | grep '^\w*=' >environment
-printf '%s\n' 'Port 2222' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
-sshd=(/usr/sbin/sshd -qf /dev/null -p 2222 -h ~/.ssh/id_ed25519)
-sshd+=(-o StrictModes=no -o PermitUserEnvironment=yes)
+ssh-keygen -q -t ed25519 -N '' -f id_ed25519
+printf '%s\n' 'Port 2222' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' 'SendEnv *' >config
+sshd=(/usr/sbin/sshd -qf /dev/null -p 2222 -h ~/.ssh/id_ed25519 -o 'AcceptEnv=*')
 if [ "${NUMBER:-0}" != 0 ]; then # the first one's key may log in to the others
     scan() { ssh-keyscan -p 2222 -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
     until scan >authorized_keys; do sleep 1; done 2>/dev/null

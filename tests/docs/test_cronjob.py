@@ -16,7 +16,7 @@ from tests.support.paths import EXAMPLES, LOGS
 
 pytestmark = pytest.mark.local
 FILE = "/metrics/fabbench-rendered.prom"
-END = "trap '{ echo >&9; exec 9>&-; kill $(jobs -p); wait; } 2>/dev/null; complete"
+END = "trap '{ kill $(jobs -p); wait; } 2>/dev/null; complete"
 TEXT = (EXAMPLES / "nccl_cronjob.yaml").read_text("utf-8")
 
 

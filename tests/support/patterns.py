@@ -220,7 +220,7 @@ def _add_tabled(notes: _Notes) -> None:
     """Add the patterns of launchers' tables, which are searched for in messages."""
     for path in PACKAGE.glob("launchers/*/*.toml"):
         place = str(path.relative_to(PACKAGE))
-        for record in tomllib.loads(path.read_text("utf-8"))["message"]:
+        for record in tomllib.loads(path.read_text("utf-8")).get("message", ()):
             if "pattern" in record:
                 notes.state(record["pattern"], _OF_TABLES, place, "search")
 

@@ -266,10 +266,12 @@ def _uneven_hosts(carriers: Moved) -> Iterator[Shown]:
             count = sum(nic.counters.get(counter, 0) for nic in traffic.nics)
             rates[host] = traffic.rate(count) or 0.0
         usual = median(rates.values())
-        tolerated = _UNEVEN * usual
-        apart = {host: abs(own - usual) for host, own in rates.items()}
-        off = [host for host in apart if apart[host] > tolerated]
+        off = [host for host, own in rates.items() if _is_far(own, usual)]
         if usual and 2 * len(off) < len(rates):
             for host in off:
                 percent = format_decimal(100 * rates[host] / usual, 0)
                 yield Shown(host, f"it {verb} {percent} % of what the others do")
+
+
+def _is_far(own: float, usual: float) -> bool:
+    return abs(own - usual) > _UNEVEN * usual

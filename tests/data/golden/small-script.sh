@@ -27,7 +27,7 @@ side() { # ROLE NUMBER SECONDS WORD…: run one side of a pair
         sed -u "s/^/[fabbench:$1] /"
 }
 
-pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
+pair() { # HOST SECONDS: start the server on the first host, then the client on HOST; as a job
     set -m -o pipefail
     trap 'exit 143' TERM
     # Whole process groups:
@@ -42,7 +42,7 @@ pair() ( # HOST SECONDS: start the server on the first host and, once it listens
     side client "$1" "$2" "${client[@]}" &
     wait "$!" || exit
     wait "$started"
-)
+}
 
 status=0 port=$((20000 + RANDOM % 9000))
 for execution in 000-tcp-r1; do

@@ -41,7 +41,7 @@ class Ep(RunBenchmark):
 
     Options of the programs themselves go after --.
 
-    Example: fabbench run ep --on prod --efa --mode low-latency --tokens 128
+    Example: fabbench run ep --on prod --efa --kernels low-latency --tokens 128
 
     Example: fabbench run ep --on prod --fabric ib --program deepep-v2 --tests
     /opt/DeepEP/tests/elastic
