@@ -325,6 +325,7 @@ def _judged_rate(expected: Expectation, known: Sequence[Published]) -> Expectati
     size_is_stated = any(figure.size for figure in figures)
     # The smallest that is comparable to the published one; else the best figure is judged.
     at = min(reaching) if reaching and size_is_stated else expected.size
+    # From here on, its value is that at this size.
     expected = replace(expected, size=at, figures=figures)
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
     contested = "" if settled else _CONTESTED

@@ -235,8 +235,9 @@ class _Plan:
 
     def tests(self) -> Iterator[SweepTest]:
         """Yield tests that share no node: first what may tell most."""
+        # If bad nodes are fast with each other, a path is slow, and none of them is bad.
         yield from self._tests_among_bad()
-        # Before nodes, a few tests of each pair: they may clear its nodes.
+        # Before nodes, a few tests of each pair that may be bad itself: they may clear its nodes.
         yield from self._tests_of_pairs_again(_TELLING)
         worst_first = np.argsort(-self._fit.bad, kind="stable")
         for node in worst_first[self._open[worst_first]].tolist():

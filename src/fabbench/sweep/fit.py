@@ -568,7 +568,10 @@ def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
 
 
 def _evidence(fitted_class: FittedClass, states: States, flaky: float = FLAKY) -> Floats:
-    """Return factor × state → the log-likelihood of its tests."""
+    """Return factor × state → the log-likelihood of its tests.
+
+    `flaky`: the fraction of tests in which something bad does not show.
+    """
     if fitted_class.tests.nodes_per_test > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)
     likelihood = states.likelihood(fitted_class.slower, flaky, fitted_class.path)

@@ -365,7 +365,10 @@ def read_command(text: str) -> Command | None:
 
 
 def _flags(word: str) -> tuple[set[str], bool]:
-    """Return the options of a word, and whether the next word is the value of one."""
+    """Return the options of a word, and whether the next word is the value of one.
+
+    A long one is as written, with its `=VALUE`; a short one that has a value is left out.
+    """
     if word.startswith("--"):
         name = word[2:]
         return {name}, "=" not in name and not _FLAGS.fullmatch(name)
