@@ -17,6 +17,16 @@ def watch(*words: str, on: str = "local") -> Result:
     return runner().invoke(cli, ["watch", "--on", on, *words])
 
 
+def test_a_full_disk_leaves_the_file_of_a_collector_as_it_was(tmp_path: Path) -> None:
+    before = tmp_path / "x.prom"
+    before.write_text("what node_exporter read last\n")
+    (tmp_path / ".x.prom.new").symlink_to("/dev/full")
+    done = watch("--for", "1", "-o", str(before))
+    assert (done.exit_code, "No space left on device" in done.stderr) == (3, True), done.stderr
+    assert before.read_text() == "what node_exporter read last\n"
+    assert [*tmp_path.iterdir()] == [before]
+
+
 def test_files_in_the_formats_of_their_suffixes(tmp_path: Path) -> None:
     """Nothing moves on a machine of tests, or not over NICs: status 4, and all is there."""
     for suffix in ("json", "csv", "html", "prom", "md"):

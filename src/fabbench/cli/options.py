@@ -75,9 +75,14 @@ def _write_from(stream: IO[str], path: Path, coded: Mapping[str, Any]) -> None:
     if path.suffix == ".prom":
         # node_exporter may read its folder at any time: it finds one file or the other.
         written_first = path.with_name(f".{path.name}.new")
-    with written_first.open("w", **coded) as file:
-        copyfileobj(stream, file)
-    written_first.replace(path)
+    try:
+        with written_first.open("w", **coded) as file:
+            copyfileobj(stream, file)
+        written_first.replace(path)
+    except OSError:
+        if written_first != path:
+            written_first.unlink(missing_ok=True)
+        raise
 
 
 def require_writable(path: Path | None, option: str) -> None:
