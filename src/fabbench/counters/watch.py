@@ -190,6 +190,8 @@ def _carrying(moved: Moved) -> str:
 
 def _headline(carriers: Moved, fabric: str) -> str:
     """Say how many NICs carry which part of their links' rates, and where."""
+    if not carriers:
+        return "no host was sampled"
     hosts = f"on {counted(len(carriers), 'sampled host')}"
     if not fabric:
         return f"no NIC carries a job {hosts}"
