@@ -105,15 +105,15 @@ def parse(
     return worst(Exit.FINE if exit_zero else status, terminal.say_unread(unread))
 
 
-def _gate_check(given: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None]":
+def _gate_check(options: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None]":
     """Return what checks the gates of a command line on a comparison."""
-    if not given["gates"] and not given["strict"]:
+    if not options["gates"] and not options["strict"]:
         return lambda _: None
     from fabbench.analysis.gate import check  # which most command lines do not need
     from fabbench.plan.gates import parse_gates
 
-    strict = given["strict"]
-    return partial(check, parse_gates(given["gates"], strict=strict), strict=strict)
+    strict = options["strict"]
+    return partial(check, parse_gates(options["gates"], strict=strict), strict=strict)
 
 
 def _gate_check_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict] | None":

@@ -266,7 +266,8 @@ def _entries_of_many(option: Option, tree: Tree, path: str) -> dict[str, Tree]:
     if isinstance(tree, list) and tree:
         return {f"{path}[{index}]": each for index, each in enumerate(tree)}
     if variables and isinstance(tree, dict):
-        return {f"{path}.{name}": _assignment(name, tree[name]) for name in tree}
+        assignments = {name: _assignment(name, value) for name, value in tree.items()}
+        return {f"{path}.{name}": text for name, text in assignments.items()}
     if tree and option.type.lists and not variables:  # One text that may be a list itself
         return {path: tree}
     raise _wrong_kind(path, tree, option.expected)

@@ -121,7 +121,8 @@ class Choice(Type):
 
         expected = ", ".join(names)
         alternatives = "|".join(names)
-        super().__init__(f"one of {expected}", short or f"[{alternatives}]", read, names)
+        placeholder = short or f"[{alternatives}]"
+        super().__init__(f"one of {expected}", placeholder, read, names)
 
 
 class Truth(Type):

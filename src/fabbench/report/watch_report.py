@@ -40,6 +40,7 @@ def render_watch(result: WatchResult, form: str, **drawing: Any) -> str:
 def _table(result: WatchResult) -> Table:
     """Lay out what each NIC carried, and what stands out."""
     table = nics_table.table(result.carriers, most=_MOST_NICS)
-    found = [f"{each.severity}: {each.meaning} {each.advice}" for each in result.findings]
-    notes = [*table.notes, *found, *result.notes]
+    notes = [*table.notes]
+    notes += (f"{each.severity}: {each.meaning} {each.advice}" for each in result.findings)
+    notes += result.notes
     return replace(table, headline=result.first, notes=notes)

@@ -313,7 +313,8 @@ def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterato
     nodes = _about_nodes(run)
     for label in (each.label for each in run.configurations):
         about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
-        good = [log for log in logs_of.get(label, ()) if log.outcome is Outcome.OK]
+        logs = logs_of.get(label, ())
+        good = [log for log in logs if log.outcome is Outcome.OK]
         yield from figures_of(good, about, **options)
 
 

@@ -88,7 +88,8 @@ class Summary:
         whole = _WHOLE.fullmatch(text)
         kind = text.partition(":")[0].partition(" (")[0]
         if kind in _OPERATIONS:
-            self.operation = f"{_OPERATIONS[kind]} {row.title}".strip() if whole else ""
+            operation = f"{_OPERATIONS[kind]} {row.title}".strip()
+            self.operation = operation if whole else ""
             self.kinds.clear()
         if whole is None or not self.operation or kind in self.kinds:
             return None

@@ -132,7 +132,8 @@ def _sentence_events(text: str, case: str) -> Events:
 
     A cut one begins an execution whose rows are damaged: no columns are known.
     """
-    facts: MutableFacts = {name: int(count) for count, name in _COUNTS.findall(text)}
+    counts = _COUNTS.findall(text)
+    facts: MutableFacts = {name: int(count) for count, name in counts}
     is_whole = text.rstrip().endswith("):")
     if not is_whole or not {"ranks", "trials"} <= facts.keys():
         return (Begin(),)
