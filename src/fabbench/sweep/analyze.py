@@ -198,13 +198,13 @@ def _slow_groups(
     fastest = max(speeds, key=lambda number: speeds[number])
     best = groups[fastest]
     which = "other" if len(speeds) == 2 else "fastest"
-    for number, value in speeds.items():
-        if value >= speeds[fastest] + fitted.tolerated:
+    for number, speed in speeds.items():
+        if speed >= speeds[fastest] + fitted.tolerated:  # less apart than is tolerated
             continue
         nodes = groups[number].nodes
         name = compress_hostlist(nodes)
         types = _types_differ(readings, nodes, best.nodes)
-        factor = format_decimal(math.exp(speeds[fastest] - value), 1)
+        factor = format_decimal(math.exp(speeds[fastest] - speed), 1)
         text = f"{name} are {factor}x slower than the {which} {len(best.nodes)}"
         why = types or "another type, or bad"
         evidence = f"{text}, also among themselves: {why}."
@@ -226,7 +226,10 @@ def _speeds_of_groups(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
 
 
 def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str]) -> str:
-    """Return how the instance types of nodes differ from those of others; empty: they do not."""
+    """Return how the instance types of nodes differ from those of others.
+
+    Empty: some type is not known, or both have it.
+    """
     mine = {readings.type(node) for node in nodes}
     theirs = {readings.type(node) for node in others}
     if "" in mine | theirs or mine & theirs:
@@ -244,6 +247,7 @@ def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterat
     if groups is None or groups.given:
         return
     paths = [each.path for each in fitted.of_two() if each.tests.between]
+    # Negative logarithms: the rail that the path slows least counts.
     if paths and max(paths) < np.log1p(-TOLERANCE):
         sure = certain(confidence)
         name = _path_name(groups.names)
@@ -273,8 +277,8 @@ def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -
             f"{number} of {count} nodes are slow with the others: so many are of another "
             "type, switch or setting."
         )
-    if number and (speeds := _speeds_of_healthy(fitted, accused)):
-        return speeds
+    if number and (two_speeds := _two_speeds_of_healthy(fitted, accused)):
+        return two_speeds
     pairs = fitted.pairs
     fast = pairs.slower >= fitted.slow
     among = looks_bad[pairs.members].all(axis=1)
@@ -295,8 +299,11 @@ def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -
     return ""
 
 
-def _speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
-    """Return that what does not look bad has two speeds, too; empty: it has one, or has groups."""
+def _two_speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
+    """Return, as a sentence, that what does not look bad has two speeds, too.
+
+    Empty: it has one, or there are groups, which explain several.
+    """
     if fitted.groups is not None:
         return ""
     others: list[float] = []

@@ -77,7 +77,7 @@ class DiagnosePlanner(Planner):
         groups = {*group_of.values()} if group_of else set()
         if screening is None and group_of and len(groups) > 1:
             screening = grouped(group_of, partners or SCREENING, seed=seed)
-        elif screening is None:
+        elif screening is None:  # a requested number of partners may be more than there are nodes
             screening = matchings(nodes, partners or SCREENING, seed, again=partners is not None)
         super().__init__(self._planned_rounds(screening))
         self.readings = Readings(metric, nodes, group_of=group_of)
@@ -85,7 +85,7 @@ class DiagnosePlanner(Planner):
         self.confidence = confidence
         self._tolerance = tolerance
         self.random = random.Random(seed)  # noqa: S311 - no secret
-        self.screened = 0
+        self.screened = 0  # Rounds of screening that there were: about as many tests of each node
 
     def _close(self, results: Sequence[SweepResult]) -> None:
         # A round is over: what follows is planned with its results.
@@ -121,7 +121,7 @@ class _History:
         """Server × client → the number of their tests; a node alone is both."""
         for each in fitted.classes:
             server = each.tests.server
-            client = each.ends.sum(axis=1) - server  # of a pair, the other end
+            client = each.ends.sum(axis=1) - server  # the other end; of one node, itself
             of_class = np.zeros_like(self._times_served)
             np.add.at(of_class, (server, client), 1)
             # Several NICs of one test count once.
@@ -208,7 +208,10 @@ class _Plan:
         return flagged
 
     def _tests_left(self, most: Ints, beyond_screening: Ints) -> int:
-        """Return the most tests that may be needed, of nodes and of pairs."""
+        """Return the most tests that may be needed, of nodes and of pairs.
+
+        `most`: node → the maximum of its tests after screening; `beyond_screening`: those it had.
+        """
         of_doubted = most - beyond_screening
         of_accused = _TELLING - beyond_screening
         left = int(of_doubted[self._doubtful].sum())
@@ -220,8 +223,8 @@ class _Plan:
     def purpose(self, count: int) -> str:
         """Return what so many tests are for, and how many may follow."""
         aims: list[str] = []
-        for verb, nodes in (("confirm", self._unconfirmed), ("decide", self._doubtful)):
-            numbers: list[int] = np.flatnonzero(nodes).tolist()
+        for verb, flags in (("confirm", self._unconfirmed), ("decide", self._doubtful)):
+            numbers: list[int] = np.flatnonzero(flags).tolist()
             if numbers:
                 names = [self._fit.nodes[node] for node in numbers]
                 aims.append(f"{verb} {listed(names)}")
@@ -230,7 +233,7 @@ class _Plan:
             aims.append(f"test {links} again")
         tests = counted(count, "test")
         most = counted(max(self._most_tests_left - count, 0), "test")
-        what = ", ".join(aims) or "tell groups apart"
+        what = ", ".join(aims) or "tell groups apart"  # without aims, bad nodes meet each other
         return f"{tests} to {what}; at most {most} after these"
 
     def tests(self) -> Iterator[SweepTest]:
@@ -257,7 +260,7 @@ class _Plan:
 
     def _tests_among_bad(self) -> Iterator[SweepTest]:
         """Yield pairs of bad nodes, each with two others: if they are fast, a path is slow."""
-        if self._alone:
+        if self._alone:  # tests of one node have no path
             return
         bad: list[int] = np.flatnonzero(self._bad).tolist()
         used: set[int] = set()

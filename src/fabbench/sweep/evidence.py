@@ -38,8 +38,8 @@ class EvidenceWriter:
         self._readings = readings
         self._fit = fitted
         self._bad: Flags = fitted.bad >= confidence
-        # Per test: nodes, server, logarithm of the figure and of its part of the typical one.
-        self._sizes = self._of_classes_per_test(lambda each: each.tests.nodes_per_test)
+        # Per test: number of nodes, server, logarithm of the figure and of its part of the typical.
+        self._nodes_per_test = self._of_classes_per_test(lambda each: each.tests.nodes_per_test)
         self._server = self._for_all_tests(lambda each: each.tests.server)
         self._values = self._for_all_tests(lambda each: each.tests.values)
         self._failed: Flags = np.isnan(self._values)
@@ -48,18 +48,18 @@ class EvidenceWriter:
         self._slow: Flags = self._slower < fitted.slow
         self._kinds = self._kinds_of_tests()
         best = self._values[~self._failed].max(initial=-np.inf)
-        typical = readings.figure(best) if np.isfinite(best) else 1.0
-        self._scale = scale(readings.metric.unit, typical)
+        best_figure = readings.figure(best) if np.isfinite(best) else 1.0  # any: there is none
+        self._scale = scale(readings.metric.unit, best_figure)
 
     def of_node(self, node: int) -> str:
         """Return the evidence against a node."""
         name = self._fit.nodes[node]
         mine = self._tests_of(node)
         if not mine.any():
-            return self._unusable(node)
-        pairs = mine & (self._sizes == 2)
+            return self._why_untested(node)
+        pairs = mine & (self._nodes_per_test == 2)
         if not pairs.any():
-            alone = (self._sizes[mine] == 1).any()
+            alone = (self._nodes_per_test[mine] == 1).any()
             where = "alone" if alone else "in groups"
             verdict = self._slow_or_fails(mine)
             return f"{name} {verdict} {where}{self._figures(mine)}."
@@ -83,10 +83,10 @@ class EvidenceWriter:
         mine = self._tests_of(node)
         if (mine & self._failed).any():
             return ""
-        pairs = mine & (self._sizes == 2)
+        pairs = mine & (self._nodes_per_test == 2)
         direction = self._slow_role(node, pairs & ~self._with_other_bad(node))
         groups = self._fit.groups
-        if direction or groups is None or groups.apart:
+        if direction or groups is None or groups.apart:  # groups of types are no place
             return direction
         return groups.names[int(groups.of[node])]
 
@@ -127,10 +127,10 @@ class EvidenceWriter:
         rail_of = self._of_classes_per_test(lambda each: each.tests.rail)
         mine = self._tests_of(node)
         slow_rails = rail_of[mine & self._slow].tolist()
-        fine = {*rail_of[mine].tolist()}.difference(slow_rails, [rail])
+        fine_rails = {*rail_of[mine].tolist()}.difference(slow_rails, [rail])
         rest = ""
-        if len(fine) > 1:
-            rest = f"; its other {len(fine)} NICs are fine"
+        if len(fine_rails) > 1:
+            rest = f"; its other {len(fine_rails)} NICs are fine"
         often = self._how_often(mine & (rail_of == rail), "pairs", rest)
         name = self._fit.nodes[node]
         return f"{rail} of {name} {often}."
@@ -152,8 +152,8 @@ class EvidenceWriter:
         fine = healthy & ~np.isnan(pairs.values)
         crossing = int((fine & pairs.between).sum())
         within = int(fine.sum()) - crossing
-        paths = [each.path for each in self._fit.of_two()]
-        factor = format_decimal(float(np.exp(-min(paths))), 1)
+        slowest = min(each.path for each in self._fit.of_two())  # a negative logarithm
+        factor = format_decimal(float(np.exp(-slowest)), 1)
         tests = counted(crossing, "pair")
         # Of several measurements, some load the path less.
         most = "up to " if self._fit.classes[0].tests.kinds > 1 else ""
@@ -190,12 +190,12 @@ class EvidenceWriter:
         return f"{name} {often}."
 
     def _for_all_tests(self, values: Callable[[FittedClass], Array]) -> Array:
-        """Return the values of all tests."""
+        """Return the values of all tests; `values` reads those of one class."""
         none = np.zeros(0, dtype=np.bool_)
         return np.concatenate([none, *map(values, self._fit.classes)])
 
     def _of_classes_per_test(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
-        """Return for all tests what their classes have in common."""
+        """Return test → a value of its class."""
 
         def repeated(fitted_class: FittedClass) -> "np.ndarray[Any, Any]":
             return np.full(len(fitted_class.slower), value(fitted_class))
@@ -205,9 +205,9 @@ class EvidenceWriter:
     def _kinds_of_tests(self) -> Ints:
         """Return test → a number: tests of one number have figures that can be compared."""
         classes = list(self._fit.classes)
-        kinds = self._of_classes_per_test(classes.index)
+        class_numbers = self._of_classes_per_test(classes.index)
         series = self._for_all_tests(lambda each: each.tests.series)
-        return np.asarray((kinds << 16) + series)
+        return np.asarray((class_numbers << 16) + series)  # the series are the low 16 bits
 
     def _tests_of(self, node: int) -> Flags:
         nodes = np.arange(len(self._fit.nodes))
@@ -221,7 +221,7 @@ class EvidenceWriter:
 
         return self._for_all_tests(meets)
 
-    def _unusable(self, node: int) -> str:
+    def _why_untested(self, node: int) -> str:
         """Return why nothing is known of a node, by the first log of it that could not be used."""
         name = self._fit.nodes[node]
         text = f"{name} has no usable test"
@@ -256,7 +256,7 @@ class EvidenceWriter:
         comparable = len(kinds) < 2
         slow = tests & self._slow & ~self._failed
         failed = tests & self._failed
-        rest = ~tests & ~self._slow
+        rest = ~tests & ~self._slow  # what is fine, of all nodes
         if slow.any() and comparable:
             words.append(self._range_of_figures(self._values[slow]) + unit)
             unit = ""  # it is said once
@@ -268,8 +268,8 @@ class EvidenceWriter:
             reason = self._reason(failed)
             words.append(f"{count} failed{reason}")
         if words and comparable and rest.any():
-            fine = self._range_of_figures(self._values[rest])
-            words.append(f"others {fine}{unit}")
+            figures = self._range_of_figures(self._values[rest])
+            words.append(f"others {figures}{unit}")
         text = "; ".join(words)
         return f" ({text})" if words else ""
 

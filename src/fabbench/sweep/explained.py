@@ -126,7 +126,7 @@ def _none_of(nodes: int) -> Ints:
 def _not_excluded(slow: Ints, fine: Ints) -> Flags:
     """Return the nodes that may be slow now and then; `slow`, `fine`: node → how many tests are.
 
-    One is excluded if it would rarely show so few slow tests.
+    One without a slow test may not; one is excluded if it would rarely show so few slow tests.
     """
     flags = slow > 0
     for node in np.flatnonzero(flags).tolist():
@@ -138,17 +138,18 @@ def _not_excluded(slow: Ints, fine: Ints) -> Flags:
 
 def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
     """Return the nodes of which too many tests were slow or failed once for that to be chance."""
-    pairs = Counter(node for each in tests if each.once for node in each.nodes)
-    several = [node for node, count in pairs.items() if count > 1]
+    # Node → how many of its pairs were so.
+    times = Counter(node for each in tests if each.once for node in each.nodes)
+    several = [node for node, count in times.items() if count > 1]
     if not several:
         return set()
-    of_two = fitted.pairs
+    pairs = fitted.pairs
     limit = surprising(fitted)
     too_often: set[int] = set()
     for node in several:
-        mine = (of_two.members == node).any(axis=1)
-        of_node = of_two.slower[mine]
-        others = of_two.slower[~mine]
+        mine = (pairs.members == node).any(axis=1)
+        of_node = pairs.slower[mine]
+        others = pairs.slower[~mine]
         chance = by_chance(of_node, others, limit, fitted.noise)
         # By chance, any of all nodes may be so.
         if chance * len(fitted.nodes) < _BY_CHANCE:
@@ -176,7 +177,7 @@ def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
     slower = np.nan_to_num(fitted_class.slower, nan=-np.inf)
     means = np.bincount(fitted_class.factor_of, slower, len(counts)) / counts
     noise_of_mean = surprising(fitted) / np.sqrt(counts)
-    limits = np.minimum(fitted.tolerated, noise_of_mean)
+    limits = np.minimum(fitted.tolerated, noise_of_mean)  # of two negative logarithms, the lower
     always_slow = fitted_class.always(slower < fitted.tolerated)
     odd = always_slow & (means < limits)
     return np.asarray(odd[fitted_class.factor_of])
@@ -185,7 +186,7 @@ def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
 def surprising(fitted: Fit) -> float:
     """Return the logarithm below which noise hardly makes any of so many tests; negative."""
     tests = sum(len(each.slower) for each in fitted.classes)
-    deviations = NormalDist().inv_cdf(_BY_NOISE / max(tests, 1))
+    deviations = NormalDist().inv_cdf(_BY_NOISE / max(tests, 1))  # negative: below the mean
     return min(fitted.tolerated, deviations * fitted.noise)
 
 
@@ -199,7 +200,7 @@ def accounted_for(fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Sus
 
 
 def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str, int]) -> Flags:
-    """Return which tests a suspect can have made slow."""
+    """Return which tests of a class a suspect can have made slow; `numbers`: node → its number."""
     if suspect.rail and suspect.rail != fitted_class.tests.rail:
         return np.zeros(len(fitted_class.slower), dtype=np.bool_)
     nodes = [numbers[node] for node in suspect.nodes]

@@ -61,7 +61,7 @@ class FittedClass:
     """
 
     def measure(self) -> None:
-        """Compare each test with the typical figure."""
+        """Set `slower`: each test, compared with the typical figure."""
         self.slower = self.steady * self.tests.slower(self.typical)
 
     def allow_sharing(self, noise: float) -> None:
@@ -160,15 +160,15 @@ class Fit:
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     """Return the beliefs from all results, with the groups that explain them best.
 
-    These are none, those given, or found ones: these are fitted, and must be much better than what
-    is known without.
+    Without more, these are the user's, or none. Groups that the tests propose, and the user's as
+    types, count if they explain the tests much better (`_SURE`).
     """
     readings.judge_hung()
     named = given(readings.nodes, readings.group_of)
     known = _fit_with_groups(readings, named, tolerance)
     # Found groups are proposed by tests that are not compared within the user's groups.
     plain = known if named is None else _fit_with_groups(readings, groups=None, tolerance=tolerance)
-    least = -_APART * log1p(-tolerance)
+    least = -_APART * log1p(-tolerance)  # positive, unlike `Fit.least_apart`
     best = known
     count = len(plain.nodes)
     possible = list(proposals(plain.pairs, plain.slow, least, count))
@@ -208,14 +208,14 @@ class _Parts:
     """Whether the tests of a round share the path between groups."""
 
     @property
-    def uplinks(self) -> int:
+    def first_uplink(self) -> int:
         """Return the number of the first group's uplink."""
         return self.nodes * (1 + len(self.rails))
 
     @property
     def count(self) -> int:
         """Return how many there are."""
-        return self.uplinks + len(self.groups)
+        return self.first_uplink + len(self.groups)
 
     def first_nic(self, rail: str) -> int:
         """Return the number of the first node's NIC of a rail."""
@@ -223,8 +223,8 @@ class _Parts:
 
     def nic(self, part: int) -> tuple[int, str]:
         """Return the node and the rail of a NIC."""
-        rail, node = divmod(part, self.nodes)
-        return node, self.rails[rail - 1]
+        block, node = divmod(part, self.nodes)
+        return node, self.rails[block - 1]  # before the NICs is a block of the nodes themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,26 +262,26 @@ def _fit_with_groups(
     settled = _settled(classes, parts, States.of(tolerance))
     states = settled.states
     chances: list[float] = settled.bad.tolist()
-    of_groups = chances[parts.uplinks :]
+    of_groups = chances[parts.first_uplink :]
     uplinks = dict(zip(parts.groups, of_groups, strict=True))
-    tested = _nics_tested(classes, parts)
+    tested_nics = _nics_tested(classes, parts)
     slow = min(states.tolerated, -2.5 * states.noise)  # a logarithm that noise hardly makes
     judged = _pair_tests(judging(classes, uplinks))
     # The last state, failing, has no level of its own: it counts as the slowest.
     failing_too = np.append(states.levels, states.levels[-1])
     levels = failing_too[settled.state[:count]]
-    bad = settled.bad[:count]
+    by_all_tests = settled.bad[:count]
     groups_found = groups is not None and not groups.given
-    known = nodes_not_by_chance(judged, bad, levels, states, groups_found=groups_found)
+    bad = nodes_not_by_chance(judged, by_all_tests, levels, states, groups_found=groups_found)
     for each, messages in zip(classes, settled.beliefs.messages, strict=True):
         link = _chances_of_links(each, settled.beliefs, messages, states)
-        healthy = all_healthy(known, each.tests.members)
+        healthy = all_healthy(bad, each.tests.members)
         each.link = links_not_by_chance(link, each.factor_of, each.slower, healthy, states)
-        each.link[_never_connected(each, readings, known)] = _CERTAIN
+        each.link[_never_connected(each, readings, bad)] = _CERTAIN
     return Fit(
         nodes=readings.nodes,
-        bad=known,
-        nics={parts.nic(part): chances[part] for part in tested},
+        bad=bad,
+        nics={parts.nic(part): chances[part] for part in tested_nics},
         uplinks=uplinks,
         groups=groups,
         score=_score(classes, settled, groups),
@@ -299,9 +299,9 @@ _CERTAIN = 0.999
 
 def _never_connected(fitted_class: FittedClass, readings: Readings, bad: Floats) -> Flags:
     """Return which pairs of healthy nodes fail alike in all of their tests."""
-    always = readings.endings.pairs()
-    never = [tuple(pair) in always for pair in fitted_class.pairs.tolist()]
-    return all_healthy(bad, fitted_class.pairs) & np.array(never, dtype=np.bool_)
+    failing = readings.endings.pairs()
+    flags = [tuple(pair) in failing for pair in fitted_class.pairs.tolist()]
+    return all_healthy(bad, fitted_class.pairs) & np.array(flags, dtype=np.bool_)
 
 
 def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _Settled:
@@ -340,7 +340,7 @@ def _nics_tested(classes: Iterable[FittedClass], parts: _Parts) -> Sequence[int]
     tested: set[int] = set()
     for each in classes:
         tested.update(np.unique(each.members).tolist())
-    return [part for part in sorted(tested) if parts.nodes <= part < parts.uplinks]
+    return [part for part in sorted(tested) if parts.nodes <= part < parts.first_uplink]
 
 
 def judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> Iterator[FittedClass]:
@@ -357,14 +357,14 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
     As a log-likelihood, of what is bad being flaky, or steady: whichever explains more.
     """
     states = settled.states
-    each_way = [
+    flaky_or_steady = [
         _log_likelihood(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY)
     ]
     tests = sum(len(each.slower) for each in classes)
     cost = 0.0 if groups is None else groups.cost(tests)
     # Densities are those of the figures, not of scaled ones.
     scales = [each.log_scale() for each in classes]
-    return max(each_way) + sum(scales) - cost
+    return max(flaky_or_steady) + sum(scales) - cost
 
 
 def _pair_tests(classes: Iterable[FittedClass]) -> PairTests:
@@ -399,7 +399,8 @@ def _log_likelihood(
 ) -> float:
     """Return the log-likelihood of all tests, and of the likeliest states of all parts.
 
-    `state`: part → its likeliest state, a larger number is worse.
+    `state`: part → its likeliest state, a larger number is worse; `flaky`: the fraction of tests in
+    which something bad does not show.
     """
     prior = np.log(states.prior(NODE_PRIOR))
     total = float(prior[state].sum())
@@ -408,11 +409,11 @@ def _log_likelihood(
         evidence = _evidence(each, states, flaky)
         worst = state[each.members].max(axis=1)
         # The link is healthy, or in a worse state than its nodes.
-        healthy = evidence[np.arange(len(worst)), worst]
+        if_healthy = evidence[np.arange(len(worst)), worst]
         worst_fine = np.maximum(worst, states.first_bad - 1)  # a bad link is in no healthy state
         possible = np.arange(states.count) > worst_fine[:, None]
-        worse = np.where(possible, evidence + link, -np.inf)
-        likeliest = np.maximum(healthy, worse.max(axis=1))
+        if_worse = np.where(possible, evidence + link, -np.inf)
+        likeliest = np.maximum(if_healthy, if_worse.max(axis=1))
         total += float(likeliest.sum())
     return total
 
@@ -436,7 +437,7 @@ def _members(tests: TestClass, pairs: Ints, parts: _Parts, groups: Grouping | No
     if tests.rail:
         slots.append(pairs + parts.first_nic(tests.rail))
     if groups is not None and tests.between and tests.nodes_per_test == 2:
-        slots.append(groups.of[pairs] + parts.uplinks)
+        slots.append(groups.of[pairs] + parts.first_uplink)
     return np.concatenate(slots, axis=1)
 
 
@@ -506,13 +507,13 @@ def better_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> 
     As a logarithm, at least 0. `others`: where to look for the best.
     """
     kinds = fitted_class.tests.kinds
-    best = np.full(kinds, -np.inf)
+    best = np.full(kinds, -np.inf)  # measurement → its best typical figure
     for other in others:
         if other.tests.is_like(fitted_class.tests):
-            known = np.array(other.tests.known_series())
-            np.maximum.at(best, known % kinds, other.typical[known])
-    measured = np.arange(len(fitted_class.typical)) % kinds
-    return np.asarray(np.maximum(best[measured] - fitted_class.typical, 0.0))
+            series = np.array(other.tests.known_series())
+            np.maximum.at(best, series % kinds, other.typical[series])
+    kind = np.arange(len(fitted_class.typical)) % kinds  # series → the measurement
+    return np.asarray(np.maximum(best[kind] - fitted_class.typical, 0.0))
 
 
 def below_best(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
@@ -522,7 +523,7 @@ def below_best(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floa
 
 
 def _healthy(fitted_class: FittedClass, bad: Floats | None) -> Flags:
-    """Return which tests are of likely healthy members, and not far from typical."""
+    """Return which tests are of likely healthy members, and within a factor of 1.6 of typical."""
     # A failed test is far; `bad` is None while nothing is known of the members.
     near = np.abs(np.nan_to_num(fitted_class.slower, nan=9.0)) < 0.5
     return near if bad is None else near & fitted_class.among_healthy(bad)
@@ -532,10 +533,10 @@ def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
     """Return the standard deviation of healthy tests, with the usual noise as some more of them."""
     healthy = [each.slower[_healthy(each, bad)] for each in classes]
     values = np.sort(_concatenated(healthy))
-    known = USUAL_WEIGHT * USUAL_NOISE**2
+    squares = USUAL_WEIGHT * USUAL_NOISE**2
     if len(values):
-        known = len(values) * _shorth(values) ** 2 + known
-    mean_square = known / (len(values) + USUAL_WEIGHT)
+        squares = len(values) * _shorth(values) ** 2 + squares
+    mean_square = squares / (len(values) + USUAL_WEIGHT)
     return max(math.sqrt(mean_square), _LEAST_NOISE)
 
 
@@ -548,21 +549,25 @@ def _shorth(values: Floats) -> float:
     half = (count + 1) // 2
     last = half - 1
     lengths = values[last:] - values[: count - last]
-    small_sample = 1 + 2 / count
+    small_sample = 1 + 2 / count  # the shortest half of few values is too short
+    # Half of a normal distribution is 1.349 standard deviations wide.
     return float(lengths.min() / 1.349 * small_sample)
 
 
 def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
-    """Return the factors of a class: for nodes, all NICs of a test are one test."""
-    size = fitted_class.tests.nodes_per_test
+    """Return the factors of a class: for nodes, all NICs of a test are one test.
+
+    `rails`: how many rails all tests together have; 1 where NICs are not tested one by one.
+    """
+    nodes_per_test = fitted_class.tests.nodes_per_test
     # The NICs of a test share its noise: for a node and an uplink, each is a part of one test.
     weights: Floats = np.full(fitted_class.members.shape[1], 1 / rails)
     if fitted_class.tests.rail:
-        weights[size : 2 * size] = 1.0  # the columns of the NICs themselves
+        weights[nodes_per_test : 2 * nodes_per_test] = 1.0  # the columns of the NICs themselves
     return Factors(
         members=fitted_class.members,
         evidence=_evidence(fitted_class, states),
-        link_prior=min(LINK_PRIOR * (size - 1), 0.05),  # of some link among so many nodes
+        link_prior=min(LINK_PRIOR * (nodes_per_test - 1), 0.05),  # of some link among so many
         weights=weights,
     )
 
@@ -570,7 +575,8 @@ def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
 def _evidence(fitted_class: FittedClass, states: States, flaky: float = FLAKY) -> Floats:
     """Return factor × state → the log-likelihood of its tests.
 
-    `flaky`: the fraction of tests in which something bad does not show.
+    `flaky`: the fraction of tests in which something bad does not show; of more than two nodes it
+    is at most `FLAKY_IN_GROUPS`. That the path between groups slows them is no sign of a fault.
     """
     if fitted_class.tests.nodes_per_test > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)

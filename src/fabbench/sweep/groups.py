@@ -46,8 +46,8 @@ class Grouping:
         pairs = np.unique(both, axis=0)
         if len(pairs) != len(others.names):  # one of the others is divided here
             return False
-        merged = np.sort(np.bincount(pairs[:, 1]))
-        return bool((merged[:-1] == 1).all())
+        merged = np.sort(np.bincount(pairs[:, 1]))  # group here → how many others it has
+        return bool((merged[:-1] == 1).all())  # only one has several
 
     def cost(self, tests: int) -> float:
         """Return the cost of nodes to place and figures to fit, in units of a log-likelihood.
@@ -95,7 +95,8 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
         yield types
     # There may be more slow pairs than fast ones: then the middle of both speeds divides them.
     middle = between_two(slower, least)
-    for limit in (slow,) if middle is None else (slow, middle):
+    limits = [slow] if middle is None else [slow, middle]
+    for limit in limits:
         fast = slower >= limit
         groups = _islands(count, pairs, fast)
         if groups is None:
@@ -113,12 +114,12 @@ def _types(count: int, pairs: Ints, slower: Floats, least: float) -> Grouping | 
     Nodes that are alone with their speed, and few slow ones, are bad rather than another type.
     """
     speeds = _speeds(count, pairs, slower)
-    typical = np.array(_typical_speeds(speeds, least))
+    typical = np.array(_typical_speeds(speeds, least))  # the fastest first
     if len(typical) < 2:
         return None
-    apart = np.abs(speeds[:, None] - typical)
-    of = apart.argmin(axis=1)
-    others = count - np.bincount(of).max()
+    distances = np.abs(speeds[:, None] - typical)
+    of = distances.argmin(axis=1)
+    others = count - np.bincount(of).max()  # nodes that are not of the largest type
     if others <= FEW * count:  # they are bad, and no type
         return None
     names = [_letter(number) for number in range(len(typical))]
@@ -126,7 +127,7 @@ def _types(count: int, pairs: Ints, slower: Floats, least: float) -> Grouping | 
 
 
 def _speeds(count: int, pairs: Ints, slower: Floats) -> Floats:
-    """Return node → its best test; minus infinity: none succeeded."""
+    """Return node → its best test, larger is faster; minus infinity: none succeeded."""
     speeds = np.full(count, -np.inf)
     for nodes in pairs.T:
         np.maximum.at(speeds, nodes, slower)
@@ -162,8 +163,8 @@ def ranked(groups: Grouping, tests: PairTests) -> Grouping:
     speeds = _speeds(len(groups.of), tests.members, tests.slower)
     numbers = range(len(groups.names))
     medians = [np.median(speeds[groups.of == number]) for number in numbers]
-    order = np.argsort(np.negative(medians), kind="stable")
-    place = np.argsort(order)
+    order = np.argsort(np.negative(medians), kind="stable")  # groups, the fastest first
+    place = np.argsort(order)  # group → its number in this order
     names = [groups.names[number] for number in order.tolist()]
     return Grouping(place[groups.of], names, apart=True, given=groups.given)
 
@@ -175,7 +176,7 @@ def slower_of_two(values: Floats, least: float) -> int:
 
 
 def between_two(values: Floats, least: float) -> float | None:
-    """Return the middle between two speeds, or None: they are less apart, or noise made both.
+    """Return the middle of two speeds; None: they are less than `least` apart, or made by noise.
 
     The fewer the values, the more often noise alone divides them. Thresholds are by simulation: at
     8 % of noise, 2 % of values of one speed pass for two.
@@ -192,7 +193,7 @@ def between_two(values: Floats, least: float) -> float | None:
     deviation = values - np.where(slow, low, high)
     usual = USUAL_WEIGHT * USUAL_NOISE**2
     squares = float((deviation**2).sum()) + usual
-    within = math.sqrt(squares / (count - 2 + USUAL_WEIGHT))
+    within = math.sqrt(squares / (count - 2 + USUAL_WEIGHT))  # the noise of one speed
     by_noise = (_TWO_SPEEDS + _FEW_VALUES / count) * within
     if high - low <= max(least, by_noise):
         return None
@@ -217,7 +218,7 @@ def _grouping(of: Ints) -> Grouping:
     """
     _, first, numbers = np.unique(of, return_index=True, return_inverse=True)
     names = [_letter(number) for number in range(len(first))]
-    place = np.argsort(np.argsort(first))
+    place = np.argsort(np.argsort(first))  # group in the order of `of` → its new number
     return Grouping(place[numbers], names)
 
 
@@ -234,7 +235,7 @@ def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:
     Single nodes, such as bad ones, are with the largest until they are moved.
     """
     root = _connected(count, pairs[fast])
-    sizes = np.bincount(root)
+    sizes = np.bincount(root)  # root → how many nodes it connects
     if (sizes > 1).sum() < 2:
         return None
     root[sizes[root] == 1] = sizes.argmax()
@@ -267,7 +268,7 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
         fits = _fits(of, len(groups.names), pairs, gain)  # node × group, larger is better
         current = fits[np.arange(len(of)), of]
         better = fits.max(axis=1) - current
-        moving = np.flatnonzero(better > 1e-2)
+        moving = np.flatnonzero(better > 1e-2)  # less is only the size of a group
         if not len(moving):
             break
         # Half of them at once: two that belong together do not change places for ever.
@@ -286,16 +287,19 @@ def _gain_inside(slower: Floats, inside: Flags) -> Floats:
     within = np.median(slower[inside])
     across = np.median(slower[~inside])
     noise = max(deviation_of_most(slower[inside] - within), 0.02)
-    one_group = _density(slower - within, noise)
-    two_groups = _density(slower - across, noise)
-    return np.asarray(np.log(one_group / two_groups))
+    if_inside = _density(slower - within, noise)
+    if_across = _density(slower - across, noise)
+    return np.asarray(np.log(if_inside / if_across))
 
 
 def _fits(of: Ints, count: int, pairs: Ints, gain: Floats) -> Floats:
-    """Return node × group → how well the tests of the node fit it; large groups win ties."""
+    """Return node × group → how well the tests of the node fit it; large groups win ties.
+
+    `of`: node → its group now; `count`: groups; `gain`: test → how much better it fits one group.
+    """
     fits = np.zeros((len(of), count))
     for node, partner in (pairs.T, pairs.T[::-1]):
-        np.add.at(fits, (node, of[partner]), gain)
+        np.add.at(fits, (node, of[partner]), gain)  # if the node were in its partner's group
     shares = np.bincount(of, minlength=count) / len(of)
     return np.asarray(fits + 1e-3 * shares)
 

@@ -25,12 +25,12 @@ def holds(groups: Grouping, pairs: PairTests, bad: Floats, slow: float, least: f
     healthy = all_healthy(bad, pairs.members) & np.isfinite(pairs.slower)
     tests = pairs.only(healthy)
     count = len(groups.of)
-    links, numbers = np.unique(tests.links(count), return_inverse=True)
+    links, link_of_test = np.unique(tests.links(count), return_inverse=True)
     if len(links) < _ENOUGH:
         return True
     chance = np.random.default_rng(0)
-    fold_of: Ints = chance.permutation(len(links)) % _FOLDS
-    folds = fold_of[numbers]
+    fold_of_link: Ints = chance.permutation(len(links)) % _FOLDS
+    folds = fold_of_link[link_of_test]  # all tests of a pair are in one fold
     gain = 0.0
     for fold in range(_FOLDS):
         gain += _gain_of_fold(groups, tests, held_out=folds == fold, slow=slow, least=least)
@@ -51,18 +51,18 @@ def _gain_of_fold(
     is_slow = tests.slower < slow
     paths = _path_of_tests(refitted, tests.members)
     rate = _rate(is_slow[~held_out])
-    predicted = np.zeros(len(paths))
+    predicted = np.zeros(len(paths))  # test → the rate at which others on its path are slow
     for path in np.unique(paths).tolist():
         of_path = paths == path
         predicted[of_path] = _rate(is_slow[~held_out & of_path])
-    slow_now = np.log(predicted / rate)
-    fast_now = np.log((1 - predicted) / (1 - rate))
-    gain = np.where(is_slow, slow_now, fast_now)
+    if_slow = np.log(predicted / rate)
+    if_fast = np.log((1 - predicted) / (1 - rate))
+    gain = np.where(is_slow, if_slow, if_fast)
     return float(gain[held_out].sum())
 
 
 def _of_same_kind(groups: Grouping, proposed: Iterator[Grouping]) -> Grouping | None:
-    """Return the groups of the same kind as others; None: there are none."""
+    """Return the first proposed groups that are types, or are not, as these; None: none are."""
     return next((each for each in proposed if each.apart == groups.apart), None)
 
 
@@ -74,7 +74,7 @@ def _path_of_tests(groups: Grouping, members: Ints) -> Ints:
     of = groups.of[members]
     first, second = of.T
     if groups.apart:
-        return np.asarray(of.max(axis=1))
+        return np.asarray(of.max(axis=1))  # the fastest is number 0
     return np.asarray(first != second)
 
 

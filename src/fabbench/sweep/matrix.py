@@ -47,7 +47,7 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
     group_of = [0] * len(names)
     if fitted.groups is not None:
         group_of = fitted.groups.of.tolist()
-    worst: dict[int, None] = {}
+    worst: dict[int, None] = {}  # nodes of suspects, in their order
     for each in (*diagnosis.suspects, *diagnosis.undecided):
         worst |= {readings.index(node): None for node in each.nodes}
     # The worst have a row each, in at most half of the rows.
@@ -71,14 +71,14 @@ def _rows(
     """Return the nodes of each row, by group: first those that have a row each."""
     rest = set(range(len(names))).difference(alone)
     ordered = sorted(rest, key=lambda node: natural_order(names[node]))
-    left = max(max_rows - len(alone), 1)
-    shared = max(math.ceil(len(rest) / left), 1)  # nodes in each of these rows
+    rows_left = max(max_rows - len(alone), 1)
+    nodes_per_row = max(math.ceil(len(rest) / rows_left), 1)
     rows: list[list[int]] = []
     for group in sorted({*group_of}):
         rows += [[node] for node in alone if group_of[node] == group]
         members = [node for node in ordered if group_of[node] == group]
-        starts = range(0, len(members), shared)
-        rows += [members[start : start + shared] for start in starts]
+        starts = range(0, len(members), nodes_per_row)
+        rows += [members[start : start + nodes_per_row] for start in starts]
     return rows
 
 
@@ -109,7 +109,7 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
     keys: list[Ints] = []
     values: list[Floats] = []
     for each in fitted.classes:
-        if each.tests.nodes_per_test <= 2:
+        if each.tests.nodes_per_test <= 2:  # of more nodes, a test is of no cell
             row, column = np.sort(row_of[each.ends], axis=1).T
             keys.append(row * count + column)
             slower = below_best(each, fitted.classes)

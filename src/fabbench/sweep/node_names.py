@@ -25,9 +25,9 @@ class NodeNames:
         logs = list(logs)
         self._known = {host for _, hosts in logs for host in hosts}
         self._templates: tuple[Template, ...] = ()
-        # First by the names that logs say; then also by those that files have, and how.
-        in_names = [self.of(path, hosts) for path, hosts in logs]
-        self._known.update(*in_names)
+        # Names that logs say first; then those in names of files; at last, how files are named.
+        nodes_of_logs = [self.of(path, hosts) for path, hosts in logs]
+        self._known.update(*nodes_of_logs)
         nodes_of = {path: self.of(path, hosts) for path, hosts in logs}
         templates = [template_of(path, nodes) for path, nodes in nodes_of.items()]
         self._templates = tuple(filter(None, dict.fromkeys(templates)))
@@ -42,8 +42,8 @@ class NodeNames:
         names = known_in(path, self._known)
         if len(names) > 1:
             return names
-        in_name = pair_in(path) or pair_by_template(path, self._known, self._templates)
-        return in_name or tuple(hosts)
+        pair = pair_in(path) or pair_by_template(path, self._known, self._templates)
+        return pair or tuple(hosts)
 
     def without_log(self, path: str) -> tuple[str, ...]:
         """Return the nodes of a file that says nothing.
@@ -66,7 +66,7 @@ def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
             names.append(name)
             start, end = match.span()
             before = text[:start]
-            text = f"{before}/{text[end:]}"
+            text = f"{before}/{text[end:]}"  # shorter names are not found within it
     return tuple(sorted(names, key=natural_order))
 
 
@@ -101,9 +101,9 @@ def pair_by_template(
     for before, between, after in (map(re.escape, template) for template in templates):
         known_first = f"({node}){between}(.+)"
         known_last = f"(.+){between}({node})"
-        pair = f"{before}(?:{known_first}|{known_last}){after}"
-        if match := re.fullmatch(pair, _stem(path)):
-            return tuple(filter(None, match.groups()))
+        either = f"{before}(?:{known_first}|{known_last}){after}"
+        if match := re.fullmatch(either, _stem(path)):
+            return tuple(filter(None, match.groups()))  # the other alternative has none
     return ()
 
 
@@ -119,10 +119,10 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
     starts = [0, *(end for _, end in separators)]
     ends = [*(start for start, _ in separators), len(text)]
     for left, right in separators:
-        names = [text[start:left] for start in starts if start < left]
-        others = [text[right:end] for end in ends if end > right]
-        for first in filter(_is_name, names):
-            yield from ((first, second) for second in others if _alike(first, second))
+        before = [text[start:left] for start in starts if start < left]
+        after = [text[right:end] for end in ends if end > right]
+        for first in filter(_is_name, before):
+            yield from ((first, second) for second in after if _alike(first, second))
 
 
 def _alike(first: str, second: str) -> bool:
@@ -130,7 +130,8 @@ def _alike(first: str, second: str) -> bool:
     if first == second or not _is_name(second):
         return False
     # Both have a number, in the same place of the same words.
-    return "0" in _shape(first) == _shape(second)
+    shape = _shape(first)
+    return bool(shape) and shape == _shape(second)
 
 
 def _is_name(text: str) -> bool:

@@ -20,7 +20,7 @@ class Planner:
         self.max_rounds = max_rounds
         self._rounds = iter(rounds)
         self._current = Round(number=0, tests=(), purpose="")
-        self._pending: dict[SweepTest, None] = {}
+        self._pending: dict[SweepTest, None] = {}  # Tests of the round without a result, in order
         self._results: dict[int, list[SweepResult]] = {}
         """Results by round, until the round is over."""
 
@@ -35,7 +35,7 @@ class Planner:
         while not self._pending:
             ended = self._current.number
             results = self._results.pop(ended, [])
-            # In an order that does not depend on time.
+            # In an order that does not depend on which test ended first.
             results.sort(key=lambda each: each.test.nodes)
             self._close(results)
             planned = next(self._rounds, None)
@@ -92,11 +92,11 @@ def matchings(
     """
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
-    maximum = len(nodes) - 1 + len(nodes) % 2
+    rounds_of_all_pairs = len(nodes) - 1 + len(nodes) % 2
     if not again:
-        rounds = min(rounds, maximum)
-    pairs = cycle(all_pairs(shuffled))
-    for number, each in zip(range(1, rounds + 1), pairs, strict=False):
+        rounds = min(rounds, rounds_of_all_pairs)
+    without_end = cycle(all_pairs(shuffled))
+    for number, each in zip(range(1, rounds + 1), without_end, strict=False):
         yield Round(
             number=number, tests=each.tests, purpose=f"random pairs, round {number} of {rounds}"
         )
@@ -134,13 +134,13 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
     members: dict[str, list[str]] = {group: [] for group in sorted({*group_of.values()})}
     for node, group in group_of.items():
         members[group].append(node)
-    within = [list(matchings(nodes, half, seed)) for nodes in members.values()]
+    rounds_of_groups = [list(matchings(nodes, half, seed)) for nodes in members.values()]
     for number in range(1, rounds + 1):
         inside = number <= half
         tests: list[SweepTest] = []
-        for each in within:
-            if inside and number <= len(each):  # small groups run out of pairs sooner
-                tests += each[number - 1].tests
+        for of_group in rounds_of_groups:
+            if inside and number <= len(of_group):  # small groups run out of pairs sooner
+                tests += of_group[number - 1].tests
         used = {node for test in tests for node in test.nodes}
         left = [node for node in group_of if node not in used]
         tests += _across(left, group_of, list(members), generator)
@@ -152,14 +152,14 @@ def _across(
     nodes: Sequence[str],
     group_of: Mapping[str, str],
     groups: Sequence[str],
-    chance: random.Random,
+    generator: random.Random,
 ) -> Iterator[SweepTest]:
     """Yield random pairs of nodes of different groups, unless one has more than half of them."""
     # Groups in random order, each with its nodes in random order.
-    order = chance.sample(range(len(groups)), len(groups))
-    rank = dict(zip(groups, order, strict=True))
-    shuffled = chance.sample(nodes, len(nodes))
-    shuffled.sort(key=lambda node: rank[group_of[node]])
+    order = generator.sample(range(len(groups)), len(groups))
+    place = dict(zip(groups, order, strict=True))
+    shuffled = generator.sample(nodes, len(nodes))
+    shuffled.sort(key=lambda node: place[group_of[node]])
     # By group: half of the nodes away is one of another group.
     half = len(shuffled) // 2
     yield from map(SweepTest, zip(shuffled, shuffled[half:], strict=False))

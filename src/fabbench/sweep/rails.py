@@ -29,8 +29,6 @@ Key: TypeAlias = tuple[int, ...]
 """What was measured, and the nodes."""
 Figures: TypeAlias = Mapping[Key, float]
 """The median logarithm of the tests of one key; minus infinity: they fail."""
-Shared: TypeAlias = tuple[str, str]
-"""A kind of suspect, and the rail, direction or group of one."""
 
 
 def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
@@ -38,7 +36,7 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
     rails = _figures_of_rails(fitted)
     if len(rails) < 2:
         return
-    fastest = max(rails.values(), key=_typical)
+    fastest = max(rails.values(), key=_typical)  # larger is faster
     slow: dict[str, Floats] = {}
     for name, figures in rails.items():
         slower = _relative_to_fastest(fastest, figures)
@@ -81,7 +79,7 @@ def _medians(tests: Mapping[Key, Sequence[float]]) -> Figures:
 
 
 def _typical(figures: Figures) -> float:
-    return median(figures.values())
+    return median(figures.values())  # a logarithm
 
 
 def _relative_to_fastest(fastest: Figures, figures: Figures) -> Floats:
@@ -99,15 +97,15 @@ def _relative_to_fastest(fastest: Figures, figures: Figures) -> Floats:
 
 
 def _is_slow(slower: Floats, fitted: Fit) -> bool:
-    """Return whether nearly all tests of a rail are slow, and the typical one more than tolerated.
+    """Return whether a rail is slow: nearly all tests by half of the tolerance, the median by all.
 
-    `slower`: as `_relative_to_fastest` returns it; the tolerance is negative, too.
+    `slower`: as `_relative_to_fastest` returns it; the tolerance is a negative logarithm, too.
     """
     if len(slower) < _TELLING:
         return False
-    always = float((slower < fitted.tolerated / 2).mean())
+    slow_part = float((slower < fitted.tolerated / 2).mean())
     typical = float(np.median(slower))
-    return always >= _ALWAYS and typical < fitted.tolerated
+    return slow_part >= _ALWAYS and typical < fitted.tolerated
 
 
 def _how_slow(slower: float, others: str) -> str:
@@ -120,7 +118,7 @@ def _how_slow(slower: float, others: str) -> str:
 
 def with_shared_as_one(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield suspects, those of one kind that share a rail, a direction or a group as one."""
-    sharing = defaultdict(list)
+    sharing = defaultdict(list)  # kind and what is shared → the suspects, the first of them first
     for each in suspects:
         sharing[each.kind, each.shared].append(each)
     for each in suspects:
@@ -137,7 +135,7 @@ def _as_one_suspect(suspects: Sequence[Suspect]) -> Suspect:
     kind = first.kind
     name = names
     which = f"{names} ({first.shared})"
-    if first.rail:
+    if first.rail:  # they are NICs
         kind = SuspectKind.RAIL
         name = f"{names}:{first.rail}"
         which = f"{first.rail} of {names}"

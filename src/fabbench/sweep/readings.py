@@ -67,9 +67,9 @@ class TestClass:
     series: Ints
     """Test → the number of what was measured: figures of one series can be compared."""
     kinds: int
-    """A series modulo this is the same measurement, of whatever group."""
+    """How many things were measured; a series modulo this is the same one, of whatever group."""
     sign: float
-    """-1: the figures are times."""
+    """-1: the figures are times; 1: rates."""
     values: Floats
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
     rounded: Floats
@@ -107,7 +107,7 @@ class TestClass:
 
 
 class _Rows:
-    """Tests of so many nodes on one rail, as they arrive."""
+    """Tests of so many nodes on one rail, as they arrive: the columns of `TestClass`."""
 
     def __init__(self) -> None:
         self.members = array("i")
@@ -203,6 +203,7 @@ class Readings:
         figures = {result.test.rail: (result.figure or 0.0) if measured else math.nan}
         if measured and result.nics:
             figures = {**result.nics}
+        # Several NICs of one test are as many rows, of different rails.
         for rail, figure in figures.items():
             rows = self._rows.setdefault((len(members), rail), _Rows())
             rows.members.extend(members)
@@ -221,7 +222,8 @@ class Readings:
     def least_s(self) -> float:
         """From how many seconds on a test that hung shows something; infinite: it is not known.
 
-        Before, it may be as healthy as those that took long: nodes may be busy or throttled.
+        One that ended sooner may be as healthy as those that took long: nodes may be busy or
+        throttled.
         """
         if not self._seconds:
             return math.inf
@@ -230,10 +232,10 @@ class Readings:
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
-        waiting = self.hung
+        set_aside = self.hung
         self.hung = []
-        for each in waiting:
-            self.add(each)
+        for result in set_aside:
+            self.add(result)  # it keeps again what hung too soon
 
     def classes(
         self,
@@ -249,15 +251,15 @@ class Readings:
         figures of the slowest that takes part, and no path.
         """
         classes_of_tests = []
-        kinds = len(self._series)
+        kinds = len(self._series)  # how many things were measured
         for (nodes_per_test, rail), rows in self._rows.items():
             nodes: Ints = np.array(rows.members, dtype=np.int32)
             members = nodes.reshape(-1, nodes_per_test)
             series: Ints = np.array(rows.series, dtype=np.int32)
-            of = np.zeros_like(members) if groups is None else groups[members]
-            across = (of != of[:, :1]).any(axis=1)
+            group_of = np.zeros_like(members) if groups is None else groups[members]
+            across = (group_of != group_of[:, :1]).any(axis=1)
             if apart:  # the series of a slower group are numbered after those of the fastest
-                slowest = of.max(axis=1).astype(np.int32)
+                slowest = group_of.max(axis=1).astype(np.int32)
                 series = series + kinds * slowest
                 across[:] = False
             columns: dict[str, Any] = {

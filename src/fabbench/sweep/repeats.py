@@ -46,9 +46,9 @@ class Endings:
             if ending.startswith(SweepOutcome.HUNG):  # a program that hangs did run
                 continue
             nodes = self._nodes_without_other_tests(pairs)
-            are_in_all = all(nodes.intersection(pair) for pair in pairs)
+            explain_all = all(nodes.intersection(pair) for pair in pairs)
             # More than half of the nodes would be no exception.
-            if are_in_all and 2 * len(nodes) < len(self._tests):
+            if explain_all and 2 * len(nodes) < len(self._tests):
                 cannot_run |= nodes
         return cannot_run
 
@@ -56,7 +56,7 @@ class Endings:
         """Return the pairs that fail alike in all of their tests, and nobody else does."""
         failing: set[Pair] = set()
         for pairs in self._failed.values():
-            times = Counter(pairs)
+            times = Counter(pairs)  # pair → how many of its tests ended so
             if all(self._always_fails(*counted) for counted in times.items()):
                 failing.update(times)
         return failing
@@ -77,6 +77,7 @@ class Endings:
         return {
             node
             for node, count in times.items()
+            # The node itself is among its partners here.
             if count == self._tests[node] and len(partners[node]) > _AGAIN
         }
 

@@ -75,11 +75,11 @@ class SweepResult:
 
 def not_zero(figure: float, step: float) -> float:
     """Return a figure, or the middle of all that is printed as 0 in such steps."""
-    return figure or step / 4
+    return figure or step / 4  # from 0 to half a step is printed as 0
 
 
 def rounded_part(figure: float, step: float) -> float:
-    """Return half of the last printed digit, as a part of a figure; 2: it is printed as 0."""
+    """Return half of a step as a part of a figure: 2 if it is printed as 0, 0 if not rounded."""
     return step / 2 / not_zero(figure, step) if step else 0.0
 
 
@@ -193,8 +193,11 @@ class Diagnosis:
 
     @property
     def status(self) -> Exit:
-        """Return the exit status that these conclusions mean."""
-        if len(self.suspects) > self.slow_path:
+        """Return the exit status that these conclusions mean.
+
+        A slow path alone is bad only where nothing else is in doubt.
+        """
+        if len(self.suspects) > self.slow_path:  # others than this path, which is one of them
             return Exit.BAD_ANSWER
         if self.undecided or self.contradiction or self.failed_once or self.out_of_time:
             return Exit.UNTRUSTED
