@@ -104,7 +104,7 @@ _STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40
 """One of these, or of these forms, is in every line about an error, in small letters."""
 
 
-class Rank(IntEnum):
+class ErrorKind(IntEnum):
     """What a line says of a death. Of several, the first in this order says most."""
 
     ORIGIN = 0
@@ -136,8 +136,8 @@ class FirstErrors:
     Also of the program: the first line that says why it, or a library, gave up.
     """
     echoes: dict[str, ErrorLine] = field(default_factory=dict)
-    """The same of what only follows from the end of another process."""
-    _sentences: dict[Rank, ErrorLine] = field(default_factory=dict)
+    """Process, or the program → the first that only follows from the end of another process."""
+    _sentences: dict[ErrorKind, ErrorLine] = field(default_factory=dict)
     """The first lines that only have words of an error, by what they say."""
     _is_announced: bool = False
     """Whether the last line said that the next one is the error."""
@@ -150,17 +150,17 @@ class FirstErrors:
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
 
-    def warn(self, process: str, message: str) -> None:
-        """Take the first warning of a process of NCCL since its last progress."""
+    def keep_warning(self, process: str, message: str) -> None:
+        """Keep a warning of a process of NCCL, if it is the first since its last progress."""
         kept = self.echoes if follows(message) else self.reasons
         if len(kept) < _MOST_PROCESSES:
             kept.setdefault(process, ErrorLine(self.number, message))
 
-    def went_on(self, process: str) -> None:
+    def forget_warnings(self, process: str) -> None:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
         self.reasons.pop(process, None)
         self.echoes.pop(process, None)
-        self._quiet_lines = max(self._quiet_lines, _LAST + 1)
+        self._quiet_lines = max(self._quiet_lines, _LAST + 1)  # so that `is_last` does not hold
 
     def gave_up(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up.
@@ -170,13 +170,13 @@ class FirstErrors:
         """
         self._quiet_lines = 0
         self._join_incident()
-        if _PROGRAM in self.reasons or _REPORTS.search(text):
+        if _PROGRAM in self.reasons or _REPORTS.search(text):  # the first counts, and no report
             return
-        rank = Rank.ORIGIN if is_announced else _rank(text)
+        kind = ErrorKind.ORIGIN if is_announced else _kind_of_error(text)
         error = ErrorLine(self.number, text)
-        if rank is Rank.GOES_ON:
-            self._sentences.setdefault(rank, error)
-        elif rank is Rank.FOLLOWS:
+        if kind is ErrorKind.GOES_ON:
+            self._sentences.setdefault(kind, error)
+        elif kind is ErrorKind.FOLLOWS:
             self.echoes.setdefault(_PROGRAM, error)
         else:
             self.reasons[_PROGRAM] = self._start_of_incident or error
@@ -220,17 +220,18 @@ class FirstErrors:
         if _WORDS.search(text):
             self._quiet_lines = 0
             self._join_incident()
-            rank = max(_rank(text), Rank.WORDS)  # no origin: that takes the form of an error
+            # No origin: that takes the form of an error.
+            kind = max(_kind_of_error(text), ErrorKind.WORDS)
             error = ErrorLine(self.number, text)
-            self._sentences.setdefault(rank, error)
+            self._sentences.setdefault(kind, error)
             is_report = _REPORTS.search(text) or text.rstrip().endswith(":")
-            if rank is Rank.WORDS and not is_report:
+            if kind is ErrorKind.WORDS and not is_report:
                 self._start_of_incident = self._start_of_incident or error
         else:
             self._count_quiet_line()
 
     def _join_incident(self) -> None:
-        """Note a line about an error; more than a few lines below the last it begins another."""
+        """Count a line about an error to its incident: far below the last one a new one begins."""
         if self.number > self._last_of_incident + _NEAR + 1:
             self._start_of_incident = None
         self._last_of_incident = self.number
@@ -239,13 +240,13 @@ class FirstErrors:
         """Count a line without an error; after many, the program went on."""
         self._quiet_lines += 1
         if self._quiet_lines > _OVERCOME_AFTER:
-            self.went_on(_PROGRAM)
+            self.forget_warnings(_PROGRAM)  # also of a program that said why it gave up
             self._sentences.clear()
 
     @property
     def hint(self) -> str:
         """The first line that only has words of an error; empty: there is none."""
-        sentences = self._sentences  # by rank: the lowest says most
+        sentences = self._sentences  # by kind: the lowest says most
         return sentences[min(sentences)].text.strip() if sentences else ""
 
     def first(self) -> str:
@@ -256,7 +257,7 @@ class FirstErrors:
         errors = [*self.reasons.values()]
         if not errors and self.echoes:
             echo = min(self.echoes.values())
-            errors = [echo, self._sentences.get(Rank.WORDS, echo)]
+            errors = [echo, self._sentences.get(ErrorKind.WORDS, echo)]  # the earlier of both
         return min(errors).text.strip() if errors else ""  # that of the lowest line number
 
     def is_last(self) -> bool:
@@ -270,8 +271,8 @@ def follows(text: str) -> bool:
     return _FOLLOWS.search(text) is not None
 
 
-def _rank(text: str) -> Rank:
-    """Return what a line that has the form of an error says of a death."""
+def _kind_of_error(text: str) -> ErrorKind:
+    """Return what a line about an error says of a death, as if it had the form of an error."""
     if follows(text):
-        return Rank.FOLLOWS
-    return Rank.GOES_ON if _GOES_ON.search(text) else Rank.ORIGIN
+        return ErrorKind.FOLLOWS
+    return ErrorKind.GOES_ON if _GOES_ON.search(text) else ErrorKind.ORIGIN

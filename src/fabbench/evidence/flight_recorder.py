@@ -22,19 +22,20 @@ _SIGN = re.compile(rb"pg_config|pg_status")
 _SEARCHED = 4096
 _RANK = lazy(r"(?<!\d)(\d{1,9})(?:\.(?:pkl|pickle|json))?$")
 _NUMBER = lazy(r"\d{1,9}")
-_NUMBER_FIELD = ("collective_seq_id", "p2p_seq_id")
+_NUMBER_FIELD = {False: "collective_seq_id", True: "p2p_seq_id"}
+"""Whether an entry is of sends and receives → the field with its number."""
 _PENDING = frozenset({"scheduled", "started"})
 
 
 class Dump(NamedTuple):
     """What the recorder of one rank has."""
 
-    rank: int
+    rank: int  # -1: the name of its file has no number
     content: Mapping[str, Any]
 
 
 def is_dump(head: bytes) -> bool:
-    """Return whether a file begins like a dump: any pickle does, and JSON with its fields."""
+    """Return whether a file begins like a dump: any pickle does, and JSON with fields of a dump."""
     if not head.lstrip().startswith(b"{"):
         return _PICKLE.match(head) is not None
     return _SIGN.search(head, 0, _SEARCHED) is not None
@@ -99,15 +100,15 @@ def _add_dump(hangs: Hangs, dump: Dump) -> None:
     """
     last: dict[str, Mapping[str, Any]] = {}  # number of a group → its last entry
     for entry in dump.content["entries"]:
-        number, description = map(str, entry["process_group"])
-        name = str(entry["profiling_name"]).rpartition(":")[2]
-        ends_batch = name == "coalesced" and last.get(number, {}).get("is_p2p")
+        group_number, description = map(str, entry["process_group"])
+        name = str(entry["profiling_name"]).rpartition(":")[2]  # `all_reduce` of `nccl:all_reduce`
+        ends_batch = name == "coalesced" and last.get(group_number, {}).get("is_p2p")
         # Sends and receives are numbered apart from collectives, as a group of their own.
         is_peers = bool(entry.get("is_p2p") or ends_batch)
-        group = Group(description or number, number, is_peers)
+        group = Group(description or group_number, group_number, is_peers)
         state = hangs.groups.setdefault(group, {}).setdefault(dump.rank, RankState())
         _add_call(state, entry, name, int(entry[_NUMBER_FIELD[is_peers]]))
-        last[number] = entry
+        last[group_number] = entry
         if state.waits_for is not None:
             hangs.line = (
                 hangs.line or f"{FLIGHT_RECORDER}: rank {dump.rank}, {entry['profiling_name']}"
@@ -115,7 +116,10 @@ def _add_dump(hangs: Hangs, dump: Dump) -> None:
 
 
 def _add_call(state: RankState, entry: Mapping[str, Any], name: str, number: int) -> None:
-    """Add a collective that a rank has called: it waits for the first that is still pending."""
+    """Add a collective that a rank has called: it waits for the first that is still pending.
+
+    `number`: that of the call in the sequence of its group.
+    """
     sizes = entry["input_sizes"]
     elements = str(math.prod(sizes[0])) if sizes else ""
     state.calls[number] = Call(name, elements)

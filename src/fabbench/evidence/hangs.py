@@ -155,7 +155,7 @@ class RankState:
     @property
     def is_peers(self) -> bool:
         """Whether it waits for one rank, not for a group."""
-        return any(call.name in _PEERS for call in self.calls.values())
+        return any(call.name in _PEERS for call in self.calls.values())  # a wait has only one call
 
     def has_started(self, number: int) -> bool:
         """Return whether the rank is known to have started a collective."""
@@ -208,19 +208,19 @@ class Hangs:
         if not _FILTER.search(text):
             return
         if _WATCHDOG.search(text):
-            self._watchdog(text)
+            self._read_watchdog(text)
         elif match := _HEARTBEAT.search(text):
-            self._heartbeat(text, match)
+            self._read_heartbeat(text, match)
         elif match := _STATUS.search(text):
-            self._status(text, match)
+            self._read_status(text, match)
         elif match := _RENDEZVOUS.search(text):
-            self._rendezvous(text, match)
+            self._read_rendezvous(text, match)
         else:
-            self._report_line(text)
+            self._read_report(text)
         if not self.has_ras_table:
             self.has_ras_table = _RAS_ROW.search(text) is not None
 
-    def _watchdog(self, text: str) -> None:
+    def _read_watchdog(self, text: str) -> None:
         """Keep what a rank waits for: of which group it is, only a later status says."""
         match = _WAIT.search(text)
         if match is None:  # a page may have wrapped the line
@@ -236,16 +236,16 @@ class Hangs:
         if waited:
             state.waited_s = int(waited) / 1000
         if len(self._pending) < _MOST_RANKS:
-            self._pending.setdefault(_rank(text), []).append(state)
+            self._pending.setdefault(_rank_that_printed(text), []).append(state)
 
-    def _status(self, text: str, match: re.Match[str]) -> None:
+    def _read_status(self, text: str, match: re.Match[str]) -> None:
         """Keep how far a rank of a group came, and the pending wait that belongs to this group."""
-        rank = _rank(text)
+        rank = _rank_that_printed(text)
         number = _NUMBER.search(text)
         wait = self._take_pending_wait(rank, int(number[1])) if number else None
         is_peers = wait is not None and wait.is_peers
-        group = _group(match["group"])._replace(is_peers=is_peers)
-        state = self._state(group, rank)
+        group = _group_named(match["group"])._replace(is_peers=is_peers)
+        state = self._state_of(group, rank)
         if state is None:
             return
         state.member = int(match["rank"])
@@ -266,28 +266,28 @@ class Hangs:
                 return wait
         return None
 
-    def _heartbeat(self, text: str, match: re.Match[str]) -> None:
+    def _read_heartbeat(self, text: str, match: re.Match[str]) -> None:
         # The watchdog of a rank made no progress; `queued`: the collectives that it still watches;
         # `stuck`: for how many seconds.
         self.line = self.line or text.strip()
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
-        rank = _rank(text)
-        state = self._state(_group(match["group"] or ""), rank)
+        rank = _rank_that_printed(text)
+        state = self._state_of(_group_named(match["group"] or ""), rank)
         if state is None:
             return
         self._stuck_watchdogs[rank] = None
         if match["queued"]:
             state.queued = int(match["queued"])
 
-    def _rendezvous(self, text: str, match: re.Match[str]) -> None:
+    def _read_rendezvous(self, text: str, match: re.Match[str]) -> None:
         self.line = self.line or text.strip()
         call = match["call"].strip() or "a rendezvous"
         self.rendezvous = (
             f"XLA: {match['arrived']} of {match['expected']} threads arrived at {call}"
         )
 
-    def _report_line(self, text: str) -> None:
+    def _read_report(self, text: str) -> None:
         """Read a line of a report: ranks that lag, the first line of a part, or what is below."""
         laggard = _LAGGARD.search(text)
         if laggard is not None:
@@ -295,12 +295,12 @@ class Hangs:
                 self.laggards[int(rank)] = None
         # A part of a report has no end of its own: details below belong to the last head.
         if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
-            self.reports.setdefault(text.strip(" \t-:"), {})
+            self.reports.setdefault(text.strip(" \t-:"), {})  # without the rules around a head
         elif self.reports and _DETAIL.search(text):
             last = next(reversed(self.reports))
             self.reports[last][text.strip()] = None  # several ranks may report the same
 
-    def _state(self, group: Group, rank: int) -> RankState | None:
+    def _state_of(self, group: Group, rank: int) -> RankState | None:
         """Return what is known of a rank of a group; None for one more than are kept."""
         ranks = self.groups.setdefault(group, {})
         if rank not in ranks and len(ranks) >= _MOST_RANKS:
@@ -323,9 +323,9 @@ class Hangs:
             yield from reports
         waiting = [name for name, ranks in groups.items() if _numbers_waited_for(ranks)]
         if waiting:
-            yield self._timeout(groups, waiting)
+            yield self._timeout_finding(groups, waiting)
         elif self._stuck_watchdogs:
-            yield self._no_heartbeat(groups)
+            yield self._watchdog_finding(groups)
         if self.rendezvous:
             yield finding("ranks-missing", self.line, report=self.rendezvous)
         if not self.laggards:
@@ -349,9 +349,9 @@ class Hangs:
                     _add_wait(ranks.setdefault(rank, RankState()), wait)
         return groups
 
-    def _timeout(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Finding:
+    def _timeout_finding(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Finding:
         """Return which ranks wait in what, and who is behind; `waiting`: groups with such ranks."""
-        # Groups of one name, such as those of tensor parallelism, are told as one.
+        # Groups of one name, such as those of tensor parallelism, are one in the sentences.
         by_name: dict[Group, Ranks] = {}
         for group in waiting:
             of_name = by_name.setdefault(group._replace(number=""), {})
@@ -377,7 +377,7 @@ class Hangs:
         A rank that waits itself, in whatever group, is not late. Sends and receives are left out:
         they concern only two ranks of a group.
         """
-        busy: dict[int, Group] = {}
+        busy: dict[int, Group] = {}  # rank → the group that it waits in
         for group in reversed(waiting):  # the first group of a rank counts
             busy |= dict.fromkeys(_ranks_that_wait(groups[group]), group)
         collective = [group for group in waiting if not group.is_peers]
@@ -387,16 +387,17 @@ class Hangs:
         explained = [behind for behind in possible if behind.sentence]
         return (programs or explained or possible)[0]
 
-    def _no_heartbeat(self, groups: Mapping[Group, Ranks]) -> Finding:
+    def _watchdog_finding(self, groups: Mapping[Group, Ranks]) -> Finding:
         """Return whose watchdog is stuck, and who had queued the fewest collectives, if known."""
         queues = _queue_lengths(groups)
         behind = ""
+        to_look_at: Iterable[int] = self._stuck_watchdogs
         if len(set(queues.values())) > 1:
             fewest = min(queues.values())
-            few = [rank for rank, count in queues.items() if count == fewest]
+            to_look_at = [rank for rank, count in queues.items() if count == fewest]
             most = max(queues.values())
-            behind = f" {rank_numbers(few)} had queued {fewest} collectives, others {most}."
-        whom = rank_numbers(few if behind else self._stuck_watchdogs).lower()
+            behind = f" {rank_numbers(to_look_at)} had queued {fewest} collectives, others {most}."
+        whom = rank_numbers(to_look_at).lower()
         time = f" for {self.stuck_s} s" if self.stuck_s else ""
         return finding("watchdog-stuck", self.line, time=time, behind=behind, whom=whom)
 
@@ -420,7 +421,7 @@ def join(hangs: Sequence[Hangs]) -> None:
         of_output.job = job
 
 
-def _group(text: str) -> Group:
+def _group_named(text: str) -> Group:
     """Return the group that PyTorch calls `ID 1 PG GUID 2(tensor_parallel)`, or by a number."""
     match = _GROUP.search(text)
     return Group(match[2], match[1]) if match else Group(text)
@@ -429,7 +430,7 @@ def _group(text: str) -> Group:
 def _is_known(groups: Mapping[Group, Ranks], rank: int, wait: RankState) -> bool:
     """Return whether one of the groups has the call in which a rank waits, already."""
     states = [ranks.get(rank, RankState()) for ranks in groups.values()]
-    calls = wait.calls.items()
+    calls = wait.calls.items()  # the number and the call in which it waits
     return any(calls <= state.calls.items() for state in states)
 
 
@@ -460,7 +461,7 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
     if laggards:
         who = rank_numbers(laggards)
         return Behind(f" {who} did not join it, as PyTorch's desync report says.", who.lower())
-    calls = _calls(ranks, number)
+    calls = _calls_at(ranks, number)
     if len(set(calls.values())) > 1:
         return _different_calls(calls)
     late = _not_started(ranks, number)
@@ -476,7 +477,7 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
 
 def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
     """Return the ranks that had not started a collective → the last one that they started."""
-    if not number:  # not printed
+    if not number:  # 0: not printed
         return {}
     return {
         rank: state.started
@@ -517,7 +518,7 @@ def _different_names(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
         calls_of_ranks = [state.calls for state in ranks.values()]
         name = group.name or "the group"
         for number in sorted(set().union(*calls_of_ranks)):
-            calls = _calls(ranks, number)
+            calls = _calls_at(ranks, number)
             if len({call.name for call in calls.values()}) > 1:
                 yield _different_calls(calls, f"number {number} of {name}")
 
@@ -570,7 +571,7 @@ def _numbers_waited_for(ranks: Ranks) -> list[int]:
     return [number for number in numbers if number is not None]
 
 
-def _calls(ranks: Ranks, number: int) -> dict[int, Call]:
+def _calls_at(ranks: Ranks, number: int) -> dict[int, Call]:
     """Return rank → what it called at a number of the sequence, where it is known."""
     calls: dict[int, Call] = {}
     for rank, state in ranks.items():
@@ -640,7 +641,7 @@ def _add_wait(state: RankState, wait: RankState) -> None:
     state.calls |= wait.calls
 
 
-def _rank(text: str) -> int:
+def _rank_that_printed(text: str) -> int:
     """Return the rank that printed a line; -1 if it does not say."""
     match = _RANK.search(text)
     return int(match[1] or match[2]) if match else -1

@@ -51,7 +51,7 @@ _SETTLED = frozenset({"network", "nics", "devices"})
 """Facts that no longer change once a library has printed them."""
 
 _QUOTES_ALIKE = 150
-"""Characters in which two quotes of one line are alike."""
+"""Characters in which two quotes of one line are alike, wherever each was cut."""
 
 _UNREAD_LAYOUT = ("-unread", "-not-read")
 """Ends of the codes of findings on layouts that are not read."""
@@ -106,8 +106,8 @@ def judge(
 def _by_exit_record(record: Record, ending: Ending | None) -> Record:
     """Return a record in which an exit status of 0 turns the words of a failure into findings.
 
-    Only with a whole table: without one, the words explain what is missing. An exit record is no
-    such words, and stays a failure.
+    These words are its `alarms`; what an exit record says stays a failure. Only with a whole table:
+    without one, the words explain what is missing.
     """
     status = record.status if ending is None else ending.status
     is_whole = record.finished is not False and not any(_gaps(record, ending))
@@ -239,7 +239,7 @@ def _observation(record: Record) -> str:
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is no benchmark, so that nothing is missing."""
-    if ending is not None:
+    if ending is not None:  # fabbench started a benchmark
         return False
     return bool(_words_for_counters(record)) or record.case in {NCCL_DEBUG, MPI_DEBUG}
 
@@ -254,7 +254,7 @@ def _words_for_counters(record: Record) -> str:
     codes = {each.code for each in record.findings}
     if not codes or codes - _OF_COUNTERS:
         return ""
-    if codes - {"counters", "counters-unjudged"}:
+    if codes - {"counters", "counters-unjudged"}:  # one of them says more than that they are there
         return "NIC counters"
     return "NIC counters, and none known to count errors or congestion is above 0"
 
@@ -338,7 +338,7 @@ def _damage(record: Record) -> str:
 
 def _unmeasured(record: Record, ending: Ending | None) -> list[int]:
     """Return the planned sizes that have no row, in bytes."""
-    if ending is None:
+    if ending is None:  # fabbench did not plan it
         return []
     measured = {point.size for point in record.points}
     return sorted(set(ending.planned_sizes) - measured)
@@ -368,6 +368,7 @@ def _is_doubt(verdict: Verdict) -> bool:
 
 
 def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
+    """Judge what carried the data by the requested fabric; no verdict: it is the requested one."""
     facts = record.facts
     accepted = benchmark_named(record.benchmark).transports(proof.fabric)
     transport = str(facts.get("transport", "unknown"))
@@ -416,8 +417,8 @@ def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
     required = _wanted_nics(record, proof)
     if required is None:
         return
-    wanted, requirement = required
-    if nics < wanted:  # more are no contradiction
+    wanted, requirement = required  # how many, and who says so
+    if nics < wanted:  # more do not contradict it
         used = "1 was used" if nics == 1 else f"{nics} were used"
         yield Outcome.OFF_FABRIC, f"{requirement}, but {used}."
 
@@ -698,17 +699,19 @@ def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
         return
     small = both[0]
     large = both[-1]
-    delay = times[small] / last[small]
-    rate = times[large] / last[large]
-    less, more = sorted((delay, rate))
+    # How many times as long as in the last log: a small message shows the delay, a large the rate.
+    small_factor = times[small] / last[small]
+    large_factor = times[large] / last[large]
+    less, more = sorted((small_factor, large_factor))
     # If both are slower alike, neither the delay nor the rate of the path tells why.
     if more < _FAR_SLOWER or more < 2 * less:
         return
-    code = "path-delay" if delay > rate else "path-rate"
-    size = small if delay > rate else large
-    seconds = scale("s", largest=0)
-    time = seconds.quantity(times[size])
-    other = seconds.quantity(last[size])
+    is_delay = small_factor > large_factor
+    code = "path-delay" if is_delay else "path-rate"
+    size = small if is_delay else large
+    microseconds = scale("s", largest=0)  # of times, whatever is the largest
+    time = microseconds.quantity(times[size])
+    other = microseconds.quantity(last[size])
     yield finding(code, size=format_size(size), time=time, other=other)
 
 

@@ -189,9 +189,10 @@ def with_cause(text: str, above: str) -> str:
 
 
 def by_cause(failures: Sequence[str]) -> list[str]:
-    """Return what a program said when it failed.
+    """Return what a program said when it failed, the cause first.
 
-    What only follows, from it or from the other side, comes last.
+    What only follows, from it or from the other side, comes last. A prefix that only says that the
+    program gave up is left out.
     """
     return sorted((re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures), key=_effect_rank)
 
@@ -240,6 +241,10 @@ class Guidance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decide: str = ""
 
 
+_REASON_ONLY = "reason-only"
+"""The mark of what is looked for in the reason of a failure, not in every line."""
+
+
 class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One cause: a record of causes.toml."""
 
@@ -281,8 +286,8 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def severity(self) -> Severity:
-        """The one among its marks, else a warning; what explains a failure (`told`) is an error."""
-        if "told" in self.marks:
+        """The one among its marks, else a warning; what only reasons show is an error."""
+        if _REASON_ONLY in self.marks:
             return Severity.ERROR
         return next((each for each in Severity if each.value in self.marks), Severity.WARNING)
 
@@ -323,14 +328,14 @@ def by_code() -> dict[str, KnownError]:
 @cache
 def _causes_in_reasons() -> Sequence[KnownError]:
     """Return what is looked for in the reason of a failure alone."""
-    return [error for error in by_code().values() if "told" in error.marks]
+    return [error for error in by_code().values() if _REASON_ONLY in error.marks]
 
 
 @cache
 def _causes_in_lines() -> Sequence[KnownError]:
     """Return what is looked for in every line."""
     known = by_code().values()
-    return [error for error in known if "told" not in error.marks]
+    return [error for error in known if _REASON_ONLY not in error.marks]
 
 
 @cache
@@ -352,7 +357,7 @@ def finding(code: str, line: str = "", **words: object) -> Finding:
 def findings_of(reasons: Iterable[str], facts: Facts = MappingProxyType({})) -> Iterator[Finding]:
     """Yield findings on the reasons of a failure, as programs state them, if the facts allow them.
 
-    Besides what any line may show, what is looked for only in reasons (`told`).
+    Besides what any line may show, what is looked for only in reasons.
     """
     for text in reasons:
         shown = [*matching_errors(text)]
@@ -511,7 +516,7 @@ def _explains(found: Finding) -> bool:
 
 
 def _cause(found: Finding, log: Log) -> Cause:
-    # With what contradicts it in this log, and the advice for the network of this log.
+    # With what contradicts it in this log; advice for its network replaces that for any.
     error = by_code()[found.code]
     against = _contradiction(log, error)
     guidance = error.on.get(_network(log.facts), _ANYWHERE)

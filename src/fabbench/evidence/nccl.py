@@ -93,12 +93,12 @@ _MAX_ENTRIES = 100_000
 class Evidence:
     """The statements of one execution. `lines` has, for some facts, the line that stated it."""
 
-    debugging: bool = False
+    debugging: bool = False  # Whether NCCL printed debug lines
     facts: MutableFacts = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     networks: dict[str, dict[str, None]] = field(default_factory=dict)
     """Network name as printed → processes (`host:pid`) that use it."""
-    providers: dict[str, None] = field(default_factory=dict)
+    providers: dict[str, None] = field(default_factory=dict)  # Libfabric's, as printed
     nics: dict[str, int] = field(default_factory=dict)
     """Process → NICs that its plugin found."""
     hcas: dict[str, int] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Evidence:
 
     With `mnnvl`, NVLink may connect hosts, and `nodes` are NVLink domains.
     """
-    nodes: int = 0
+    nodes: int = 0  # Of the largest communicator, as its ranks; 0: not printed
     ranks: int = 0
     channel_count: int = 0  # Channels of a collective; 0: not printed
     ib_links: dict[str, str] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Evidence:
     """Whether ranks had channels for NVLS: one or both values."""
     mnnvl: str = ""
     """Whether ranks may use NVLink between hosts: `yes`, `no`, or empty if none says so."""
-    known_errors: dict[str, Finding] = field(default_factory=dict)
+    known_errors: dict[str, Finding] = field(default_factory=dict)  # Code → the first of it
     hangs: Hangs = field(default_factory=Hangs)
     counted: PastedCounters = field(default_factory=PastedCounters)
     failed: str = ""
@@ -193,6 +193,7 @@ class Evidence:
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if head == CHANNEL and _carrier_of_channel(message) in self.endings:
             return
+        # Any other message may be a choice of an algorithm, which begins with its collective.
         handler = HANDLERS.get(head, Evidence._algorithm)
         handler(self, message, origin)
         if _ABORTS in message:
@@ -205,7 +206,7 @@ class Evidence:
             self._count_warning(message)
             self._keep_if_error_follows(message, origin, place)
             if not is_harmless(message):
-                self.errors.warn(_process(origin), message)
+                self.errors.keep_warning(_process(origin), message)
 
     def _keep_failed_call(self, message: str, origin: str) -> None:
         """Keep the first call that returned an error, or the last warning before it.
@@ -238,7 +239,7 @@ class Evidence:
         """Forget what a process warned of if it prints what it only prints while it goes on."""
         if HANDLERS.get(head) in _PROGRESS and not _TAKEN_DOWN.search(message):
             self.error_follows_below.pop(_process(origin), None)
-            self.errors.went_on(_process(origin))
+            self.errors.forget_warnings(_process(origin))
 
     def read_unclaimed(self, text: str) -> None:
         """Read a line that no other reader knows: it may show a known error, or a variable."""
@@ -331,7 +332,7 @@ class Evidence:
             self.providers[provider] = None
             self.lines.setdefault("provider", message)
             if nics and len(self.nics) < _MAX_ENTRIES:
-                if _is_fewest(int(nics), self.nics):  # this line is the evidence
+                if _is_fewest(int(nics), self.nics):  # the number that counts: its line is quoted
                     self.lines["nics"] = message
                 self.nics[_process(origin)] = int(nics)
             if fabric:
@@ -359,7 +360,7 @@ class Evidence:
         # NCCL 2.27+ prints this line even without any device: count the devices.
         devices = _IB_DEVICE.findall(message)
         if devices and len(self.hcas) < _MAX_ENTRIES:
-            if _is_fewest(len(devices), self.hcas):
+            if _is_fewest(len(devices), self.hcas):  # as of EFA's NICs
                 self.lines["ib"] = message
             self.hcas[_process(origin)] = len(devices)
         if len(self.ib_links) < _MAX_ENTRIES:
@@ -386,7 +387,7 @@ class Evidence:
         count, *_ = message.split(maxsplit=1)
         self.channel_count = max(self.channel_count, int(count))
         if match := _NVLS.search(message):
-            self.nvls.add(match[1] != "0")
+            self.nvls.add(match[1] != "0")  # whether this rank has any
 
     def _algorithm(self, message: str, _origin: str) -> None:
         """Read which algorithm NCCL chose for a size, and over which channels it spreads it."""

@@ -42,7 +42,7 @@ def read_plain(data: bytes) -> Any:
             if number > _MOST_OPERATIONS:
                 raise ValueError("it has too many parts")
             stack.apply(operation.name, argument)
-        (value,) = stack.values
+        (value,) = stack.values  # at the end only the whole is there: else a ValueError
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("it is damaged") from error
     if _is_deep(value):
@@ -55,7 +55,7 @@ class _Stack:
 
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self._memo: dict[int, Any] = {}
+        self._memo: dict[int, Any] = {}  # Number → a value that the pickle uses again
 
     def apply(self, operation: str, argument: Any) -> None:
         """Carry out an operation. Raise ValueError for one that plain data does not need."""
@@ -70,8 +70,8 @@ class _Stack:
             raise ValueError(f"it has more than plain data in protocol 2 or later ({operation})")
         carry_out(self, argument)
 
-    def nothing(self, _: Any) -> None:
-        """Read what only says how the pickle is written."""
+    def skip(self, _: Any) -> None:
+        """Leave out what only says how the pickle is written."""
 
     def store(self, number: int) -> None:
         """Keep the last value under a number."""
@@ -137,7 +137,7 @@ class _Stack:
         values = pairs[1::2]
         for key, value in zip(keys, values, strict=True):
             if not isinstance(key, str | int):
-                raise TypeError
+                raise TypeError  # `read_plain` says what it means
             target[key] = value
 
 
@@ -147,9 +147,9 @@ _OPERATIONS: Mapping[str, Callable[[_Stack, Any], None]] = {
     "MEMOIZE": _Stack.memoize,
     "BINGET": _Stack.get,
     "LONG_BINGET": _Stack.get,
-    "PROTO": _Stack.nothing,
-    "FRAME": _Stack.nothing,
-    "STOP": _Stack.nothing,
+    "PROTO": _Stack.skip,
+    "FRAME": _Stack.skip,
+    "STOP": _Stack.skip,
     "TUPLE": _Stack.make_tuple,
     "TUPLE1": lambda stack, _: stack.make_short_tuple(1),
     "TUPLE2": lambda stack, _: stack.make_short_tuple(2),
@@ -167,13 +167,13 @@ def _is_deep(value: Any) -> bool:
     for _ in range(_DEEPEST):
         inner: dict[int, Any] = {}
         for each in level:
-            for part in _parts(each):
+            for part in _containers_in(each):
                 inner[id(part)] = part
         level = list(inner.values())
-    return bool(level)
+    return bool(level)  # some are deeper still
 
 
-def _parts(value: Any) -> list[Any]:
+def _containers_in(value: Any) -> list[Any]:
     """Return the containers in a container."""
     if not isinstance(value, _CONTAINERS):
         return []

@@ -124,15 +124,15 @@ def _collective_facts(evidence: Evidence, hosts: int) -> MutableFacts:
 
 def _gdr(evidence: Evidence) -> str:
     """Return whether channels over a network had GPUDirect RDMA; empty if there are none."""
-    directs: set[bool] = set()
-    for name, direct in evidence.transports.items():
+    had_gdr: set[bool] = set()
+    for name, values in evidence.transports.items():
         if name.startswith("net:"):
-            directs |= direct
-    if not directs:
+            had_gdr |= values
+    if not had_gdr:
         return ""
-    if len(directs) > 1:
+    if len(had_gdr) > 1:
         return "partly"
-    return "yes" if True in directs else "no"
+    return "yes" if True in had_gdr else "no"
 
 
 def _facts_that_explain(evidence: Evidence, network: str) -> MutableFacts:
@@ -252,9 +252,9 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
     transport = str(facts.get("transport", ""))
     gdr = str(facts.get("gdr", ""))
     channels = evidence.channels
-    over = _channel_lines(evidence)
-    chosen = _network_line(evidence, network, over)
-    carried = channels.get(transport) or next(iter(over.values()), chosen)
+    network_channels = _channel_lines(evidence)
+    chosen = _network_line(evidence, network, network_channels)
+    carried = channels.get(transport) or next(iter(network_channels.values()), chosen)
     by_way = _lines_of_ways(evidence, facts)
     path = carrier(program)
     if path is not None:
@@ -295,12 +295,15 @@ def _channel_lines(evidence: Evidence) -> dict[str, str]:
     }
 
 
-def _network_line(evidence: Evidence, network: str, over: Mapping[str, str]) -> str:
-    """Return the line that proves which network was chosen; `over`: network → a channel's line."""
+def _network_line(evidence: Evidence, network: str, channels: Mapping[str, str]) -> str:
+    """Return the line that proves which network was chosen.
+
+    `channels`: network → the first line of a channel over it.
+    """
     lines = evidence.lines
     if network.startswith(("efa", "libfabric-")) and "provider" in lines:
         return lines["provider"]  # use of the plugin does not show its provider
-    chosen = lines.get("network") or over.get(network)
+    chosen = lines.get("network") or channels.get(network)
     return chosen or lines.get(_FOUND_BY.get(network, "provider"), "")
 
 
@@ -313,7 +316,7 @@ def _links_in_use(evidence: Evidence) -> str:
     links = evidence.ib_links
     used = {links[index] for index in _channel_devices(evidence, VERBS) if index in links}
     shown = used or set(links.values())
-    return "+".join(sorted(shown - {""}))
+    return "+".join(sorted(shown - {""}))  # empty: a NIC whose link is not printed
 
 
 def _channel_networks(evidence: Evidence) -> set[str]:
@@ -326,7 +329,7 @@ def _assigned_networks(evidence: Evidence) -> set[str]:
 
 
 def _network_of_library(evidence: Evidence) -> str:
-    """Return the network that the library assigned.
+    """Return the network that the library assigned, or several joined by `+`.
 
     Empty if the log does not show it, or there was none.
     """
@@ -359,7 +362,7 @@ def _libfabric(evidence: Evidence) -> str:
 
     `libfabric` if no line names a provider.
     """
-    cores = (provider.partition(";")[0] for provider in evidence.providers)  # of `tcp;ofi_rxm`
+    cores = (provider.partition(";")[0] for provider in evidence.providers)  # tcp of `tcp;ofi_rxm`
     names = {core.removesuffix("-direct") for core in cores}
     if not names:
         return "libfabric"
@@ -374,7 +377,7 @@ def _carrier_of_collectives(evidence: Evidence, network: str, hosts: int) -> str
     hosts, unless all ranks show other channels. Else `p2p` or `shm`, or `unknown` of both or none.
     """
     nets = _channel_networks(evidence)
-    intra_host = set(evidence.transports)
+    intra_host = set(evidence.transports)  # without `nets`, none of these is a network
     nvlink_domains = max(evidence.nodes, 1)
     if "mnnvl" in evidence.channels and hosts > nvlink_domains:
         # No channel is printed for NVLS, which reduces in the switches. Between domains it takes a
@@ -401,8 +404,8 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     nodes = max(hosts, evidence.nodes)
     # NCCL before 2.6 does not print "Using network".
     used = networks or {_network_of_library(evidence)} - {""}
-    yield from _plugin(evidence, used, nodes)
-    yield from _interface(evidence, networks, hosts or evidence.nodes)
+    yield from _failed_or_missing_plugin(evidence, used, nodes)
+    yield from _wrong_interface(evidence, networks, hosts or evidence.nodes)
     carriers = _carriers(evidence)
     yield from evidence.hangs.findings()
     for code, error in _possible_errors(evidence).items():
@@ -410,7 +413,7 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
         if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield error
     yield from _of_pasted_counters(evidence.counted)
-    for text, times in merged(_unknown_warnings(evidence))[:5]:
+    for text, times in merged(_unknown_warnings(evidence))[:5]:  # texts that differ in numbers, one
         yield finding("nccl-warning", text, times=times)
 
 
@@ -533,7 +536,7 @@ def _what_failed(evidence: Evidence, failed: str) -> str:
 
 def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     # Processes that use several networks, found other numbers of NICs, or use fewer than found.
-    if len(networks) > 1:
+    if len(networks) > 1:  # as named by us; below as printed
         # First what the fewest processes use.
         names = sorted(evidence.networks, key=lambda name: len(evidence.networks[name]))
         users = [f"{name}: {_processes_in_words(evidence.networks[name])}" for name in names]
@@ -575,23 +578,25 @@ def _processes_in_words(processes: Collection[str]) -> str:
     return f"{len(processes)} {noun}{where}"
 
 
-def _plugin(evidence: Evidence, networks: set[str], nodes: int) -> Iterator[Finding]:
+def _failed_or_missing_plugin(
+    evidence: Evidence, networks: set[str], nodes: int
+) -> Iterator[Finding]:
     """Yield a finding if the plugin failed, or is missing where it was wanted.
 
     `networks`: those in use, of which sockets need no plugin unless EFA was wanted.
     """
     if any(name.startswith(("efa", "libfabric")) for name in networks):
         return
-    efa = _wants_efa(evidence)
-    sockets = networks == {"socket"} or not (efa or networks)  # or no network is known
+    wants_efa = _wants_efa(evidence)
+    sockets = networks == {"socket"} or not (wants_efa or networks)  # or no network is known
     used = "+".join(sorted(networks))
     words = {
         "fallback": f", and NCCL used {used} instead" if used else "",
-        "check": _CHECK_PLUGIN if efa else "",
+        "check": _CHECK_PLUGIN if wants_efa else "",
     }
     if evidence.trouble:
         failed = finding("plugin-failed", evidence.trouble[0], **words)
-        yield replace(failed, severity=_gravity(evidence, is_wanted=efa or not sockets))
+        yield replace(failed, severity=_gravity(evidence, is_wanted=wants_efa or not sockets))
     elif evidence.missing and networks == {"socket"} and nodes != 1:  # one node needs none
         yield finding("plugin-missing", evidence.missing, **words)
 
@@ -620,19 +625,19 @@ def _wants_efa(evidence: Evidence) -> bool:
     return any("OFI" in line or "ibfabric" in line for line in evidence.trouble)
 
 
-def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:
+def _wrong_interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:
     """Yield a finding if sockets use an interface that cannot lead to other nodes."""
-    wrong = [name for name in evidence.interfaces if _VIRTUAL.match(name)]
+    virtual = [name for name in evidence.interfaces if _VIRTUAL.match(name)]
     processes = _processes(evidence)
     # Where NCCL_HOSTID names parts of a machine, the lines of one process do not show where the
     # others are.
-    unknown = bool(evidence.named_hosts) and len(processes) < hosts
+    others_unknown = bool(evidence.named_hosts) and len(processes) < hosts
     machines = {_host(process) for process in evidence.named_hosts}
-    named = len(evidence.named_hosts)
+    parts = len(evidence.named_hosts)
     # All nodes are parts of one machine, where any interface leads to the others.
-    one = len(machines) == 1 and named >= max(evidence.nodes, 2)
-    if networks != {"socket"} or hosts < 2 or unknown or one:
+    one_machine = len(machines) == 1 and parts >= max(evidence.nodes, 2)
+    if networks != {"socket"} or hosts < 2 or others_unknown or one_machine:
         return
-    if wrong and len(wrong) == len(evidence.interfaces):
+    if virtual and len(virtual) == len(evidence.interfaces):
         line = evidence.lines.get("interface", "")
-        yield finding("wrong-interface", line, names=", ".join(wrong))
+        yield finding("wrong-interface", line, names=", ".join(virtual))
