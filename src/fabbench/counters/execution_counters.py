@@ -114,7 +114,7 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
     nics = _nics_per_host(execution, hosts)
     pairs = [step for step in execution.steps if step.pair]
     if pairs:
-        nics = len(pairs) if execution.together else 1
+        nics = len(pairs) if execution.together else 1  # of all pairs at once, or one by one
         sides = {command.host for step in pairs for command in step.commands}
         among = sorted(sides)
     # Data that stay on one machine pass no NIC: nothing is judged.
@@ -148,7 +148,7 @@ def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     gpus = sum(host.gpus for host in hosts)
     devices = max(len(host.linked(execution.proof.fabric)) for host in hosts)
     required = execution.proof.nics or None  # 0 asks for no number
-    if not devices or not 0 < ranks < gpus:
+    if not devices or not 0 < ranks < gpus:  # nothing tells a part of the NICs
         return required
     # Each rank uses the NICs nearest to its GPU: of fewer ranks, only a part is used.
     part = math.ceil(devices * ranks / gpus)

@@ -29,6 +29,7 @@ from fabbench.model.units import RATE_UNITS, Scale, format_decimal
 FLOOR = 10_000_000
 """Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
 MAX_OVER_MEAN = 1.25
+"""A NIC that moves more than so many times the mean stands out."""
 LOW = 0.1
 """Less than this fraction of the mean, or of what is compared, is almost nothing."""
 _MANY = 0.001
@@ -84,7 +85,7 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
     counters here are not judged. A single host reaches itself through the loopback, which is not a
     NIC.
     """
-    kind = KINDS.get(asked.fabric)
+    kind = KINDS.get(asked.fabric)  # None: no NIC that is read here carries it
     if kind is None and asked.fabric not in NO_NETWORK:
         return ()
     requested = {
@@ -95,7 +96,7 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
     # Hosts whose data went elsewhere are told once, and not again as idle.
     elsewhere = {shown.host for shown in wrong}
     silent = {host: moved for host, moved in requested.items() if host not in elsewhere}
-    is_alone = len(hosts) == 1 and asked.among
+    is_alone = len(hosts) == 1 and asked.among  # its data pass the loopback
     over_interfaces = kind is NicKind.NETDEV and not is_alone
     candidates = (
         one_finding("nic-down", _down(requested) if asked.chosen else ()),
@@ -230,7 +231,7 @@ def _imbalances(requested: Mapping[str, Traffic], direction: _Direction) -> Iter
         counts = _counts(traffic, direction)
         others = _counts(traffic, reverse)
         moved = sum(counts.values())
-        back = sum(others.values())
+        back = sum(others.values())  # bytes in the other direction
         sentence = _imbalance(counts, direction) if moved >= LOW * back else ""
         if not sentence:
             continue
@@ -251,20 +252,20 @@ def _imbalance(counts: Mapping[str, int], direction: _Direction) -> str:
 
     `counts`: NIC → bytes in this direction. Empty if none do, or too little was moved.
     """
-    spread = balance(list(counts.values()))
-    if spread is None or spread.mean < FLOOR:
+    evenness = balance(list(counts.values()))
+    if evenness is None or evenness.mean < FLOOR:
         return ""
-    few = _standing_out(counts, spread.mean)
+    few = _standing_out(counts, evenness.mean)
     if not few:
         return ""
-    share = sum(counts[name] for name in few) / spread.sum
+    share = sum(counts[name] for name in few) / evenness.sum
     percent = format_decimal(100 * share, 1)
-    peak = format_decimal(spread.max_over_mean, 2)
-    variation = format_decimal(spread.cv, 2)
+    peak = format_decimal(evenness.max_over_mean, 2)
+    variation = format_decimal(evenness.cv, 2)
     which = f"{listed(few)} ({len(few)} of {len(counts)} NICs)"
     return (
         f"{which} {direction.verb} "
-        f"{percent} % of {amount(spread.sum)} (max/mean {peak}, cv {variation})"
+        f"{percent} % of {amount(evenness.sum)} (max/mean {peak}, cv {variation})"
     )
 
 
@@ -305,7 +306,7 @@ def _congested(
             of_hosts = of_code.setdefault(strain.sign.code, {})
             of_hosts.setdefault(strain.port.host, []).append(strain.sentence)
     for code, of_hosts in of_code.items():
-        shown = [Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
+        shown = [Shown(host, _first_and_count(of_host)) for host, of_host in of_hosts.items()]
         yield one_finding(code, shown)
 
 
@@ -391,7 +392,7 @@ _RATES = [Scale(unit, RATE_UNITS[unit]) for unit in _UNITS]
 
 def rate_scale(largest: float) -> Scale:
     """Choose the unit of some bytes per second by the largest, down to `B/s` for idle NICs."""
-    for scale in _RATES:
+    for scale in _RATES:  # the largest unit first
         if largest >= scale.factor:
             return scale
     return _RATES[-1]

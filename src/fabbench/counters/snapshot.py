@@ -131,6 +131,7 @@ _RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
 _EFA = lazy(r"(?i)\bDRIVER=efa(?!\S)|\bPCI_ID=1D0F:EFA")
 _PORT = lazy(r"infiniband/([^/]+)/ports/(.+)")
 _SATURATED = 2**32 - 1
+"""The most that 32 bits hold: a counter that stopped there, or a speed of -1."""
 _NO_LAYER = "not reported"
 _KIND_OF_LAYER = {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}
 
@@ -152,13 +153,16 @@ class _SnapshotLines:
     def __init__(self, *, loopback: bool) -> None:
         self._loopback = loopback
         self.uptimes: list[float] = []
+        """Seconds since the host booted, first and last in the text."""
         self.unread: list[str] = []
         self.folders: dict[str, dict[str, str]] = {}
         """Folder below sys/class → file in it → its text."""
         self.statistics: dict[str, dict[str, int]] = {}
         """Interface → its counters."""
         self.segments: dict[str, int] = {}
+        """What TCP counts, by our names."""
         self.ip_rows: list[list[str]] = []
+        """IP's counters as cells: a row of names, and one of numbers."""
 
     def take(self, text: str) -> None:
         """Read one line, without its newline."""
@@ -272,10 +276,10 @@ class _SnapshotLines:
                 self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
             else:
                 counted[counter] = int(text)
-        moving = (each for each, count in counted.items() if count)
-        unknown = (each for each in moving if named(each) is None)
+        grown = (counter for counter, count in counted.items() if count)
+        unknown = (counter for counter in grown if named(counter) is None)
         why = "is not judged: no driver is known to have it"
-        self.unread += [f"{name}: {each} {why}." for each in unknown]
+        self.unread += [f"{name}: {counter} {why}." for counter in unknown]
         return resolved(counted)
 
     def _interfaces(self) -> Iterator[Nic]:
@@ -364,7 +368,7 @@ class NicTraffic(Nic):
         """Add what it moved at another time: the counters that both have."""
         moved: dict[str, int] = {}
         for name, count in self.counters.items():
-            if name in later.counters:
+            if name in later.counters:  # else the sum is not known
                 moved[name] = count + later.counters[name]
         return replace(self, counters=moved, unreadable=self.unreadable or later.unreadable)
 
@@ -413,18 +417,19 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
         seconds = after.time - before.time
     # The time is that of the host since it started: it goes backwards only at a restart.
     restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
-    missing = restarted or "It was missing before."
-    gone = restarted or GONE
+    why_not_before = restarted or "It was missing before."
+    why_not_after = restarted or GONE
     earlier = _nics_by_name(before)
     later = _nics_by_name(after)
     nics: list[NicTraffic] = []
     for key, nic in later.items():
         was = earlier.pop(key, None)
         if was is None or restarted:
-            nics.append(_unreadable(nic, missing))
+            nics.append(_unreadable(nic, why_not_before))
         else:
             nics.append(_traffic_between(was, nic))
-    nics += [_unreadable(nic, gone) for nic in earlier.values()]  # what is left has no later one
+    # What is left has no later one.
+    nics += [_unreadable(nic, why_not_after) for nic in earlier.values()]
     known = seconds is not None and seconds > 0
     return Traffic(seconds=seconds if known else None, nics=tuple(nics))
 
@@ -438,12 +443,12 @@ def _traffic_between(before: Nic, after: Nic) -> NicTraffic:
     moved: dict[str, int] = {}
     for name, count in after.counters.items():
         was = before.counters.get(name)
-        if was is None:  # what it grew by is not known
+        if was is None:  # by how much it grew is not known
             continue
         if count < was:
             return _unreadable(after, f"{name} went backwards, from {was} to {count}.")
         moved[name] = count - was
-    if before.up and after.up is False:  # some drivers do not count it
+    if before.up and after.up is False:  # some drivers do not count that a link went down
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
     counts_bytes = moved.keys() & {TX, RX, RETRANSMITTED}
     return _as_traffic(after, moved, unreadable="" if counts_bytes else "It has no byte counters.")
@@ -473,7 +478,7 @@ def of_fabric(
     interfaces the busiest and those that moved at least half as much. `expected` is how many of
     them this host was to use, if that is known: only so many are kept, the busiest ones.
     """
-    kind = KINDS.get(fabric)
+    kind = KINDS.get(fabric)  # None, of which there is no NIC: its counters are not read here
     nics = [nic for nic in traffic.nics if nic.kind is kind]
     if chosen:
         nics = _chosen_by_name(nics, chosen)

@@ -45,7 +45,7 @@ class Cell(NamedTuple):
 
     names: tuple[str, ...]
     octets: int
-    """The unit."""
+    """The unit: how many bytes 1 stands for; of what is no amount of data, 1."""
 
 
 class Counter(NamedTuple):
@@ -61,7 +61,7 @@ DRIVERS = ("mlx5", "bnxt_re", "ionic", "efa", "irdma", "rxe")
 """Sources whose counters are files in `hw_counters`."""
 _NOT_NAMES = {"name", "kind", "netdev"}
 _IN_WORDS = "*4"
-_PATTERN = re.compile(r"[*#\[]")
+_PATTERN = re.compile(r"[*#\[]")  # `*`: any text, `#`: a priority, brackets as in expressions
 
 
 @cache
@@ -119,7 +119,7 @@ class Named(NamedTuple):
 
     counter: Counter
     octets: int
-    priority: str = ""
+    priority: str = ""  # Of priority flow control, 0 to 7; empty: it counts all
 
     @property
     def key(self) -> str:
@@ -210,8 +210,8 @@ def names_of(*meanings: Meaning) -> frozenset[str]:
 
 def largest_of_priorities(counters: Mapping[str, int], name: str) -> int:
     """Return a counter, or that of the priority for which it is the largest; 0 without any."""
-    priorities = (counters[key] for key in counters if _without_priority(key) == name)
-    return max(priorities, default=0)
+    counts = (counters[key] for key in counters if _without_priority(key) == name)
+    return max(counts, default=0)
 
 
 def _without_priority(key: str) -> str:

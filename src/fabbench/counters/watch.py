@@ -62,6 +62,7 @@ class HostSamples:
         self._last = snapshot
 
     def _add(self, moved: Traffic) -> None:
+        # Add what moved since the last snapshot to the total.
         self.newest = moved
         seconds = moved.seconds or 0.0
         self.still_s = 0.0 if moving(moved) else self.still_s + seconds
@@ -74,11 +75,11 @@ class HostSamples:
                 nics.setdefault(key, nic)
             elif key in nics and nics[key].counters:
                 nics[key] = nics[key].plus(nic)
-            else:
+            else:  # the first time that it counts
                 nics[key] = nic
-        seconds += self.total.seconds or 0.0
+        total_s = seconds + (self.total.seconds or 0.0)
         all_nics = tuple(nics.values())
-        self.total = Traffic(seconds=seconds or None, nics=all_nics)
+        self.total = Traffic(seconds=total_s or None, nics=all_nics)
 
 
 Hosts: TypeAlias = Mapping[str, HostSamples]
@@ -131,6 +132,7 @@ def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> 
         notes += (f"{host}: {note}" for note in samples.notes)
     found = [*filter(None, _findings(sampled, moved, carriers, fabric))]
     bad = [each.meaning for each in found if each.severity is Severity.WARNING]
+    # Exit status → the sentences that say why; empty: nothing does.
     reasons = {
         Exit.UNTRUSTED: [] if fabric or lost else [f"{headline}."],
         Exit.REFUSED: lost,
@@ -183,7 +185,7 @@ def _carrying(moved: Moved) -> str:
             loads[fabric] += sum(load(traffic, nic) for nic in nics)
     tcp = loads.pop("tcp")
     rdma = max(loads, key=loads.__getitem__)
-    if loads[rdma] and loads[rdma] >= LOW * tcp:
+    if loads[rdma] and loads[rdma] >= LOW * tcp:  # a tenth of what interfaces move
         return rdma
     return "tcp" if tcp >= least_tcp else ""
 

@@ -93,7 +93,7 @@ _MAX_ENTRIES = 100_000
 class Evidence:
     """The statements of one execution. `lines` has, for some facts, the line that stated it."""
 
-    debugging: bool = False  # Whether NCCL printed debug lines
+    debugging: bool = False  # Whether NCCL printed debug lines, or a table of its RAS
     facts: MutableFacts = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     networks: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Evidence:
 
     With `mnnvl`, NVLink may connect hosts, and `nodes` are NVLink domains.
     """
-    nodes: int = 0  # Of the largest communicator, as its ranks; 0: not printed
+    nodes: int = 0  # The most of any communicator, as of ranks; 0: not printed
     ranks: int = 0
     channel_count: int = 0  # Channels of a collective; 0: not printed
     ib_links: dict[str, str] = field(default_factory=dict)
