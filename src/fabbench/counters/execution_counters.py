@@ -344,6 +344,7 @@ class ExecutionMarkers:
         self._next: PrintedCounters | None = None
         """Those of the next execution: steps of the one before may not have become logs yet."""
         self._kept: list[Log] = []
+        """Logs of the current execution that are held back."""
 
     def take(self, marker: Marker) -> None:
         """Read a marker line with counters: those from before begin the next execution."""

@@ -570,7 +570,7 @@ def _unchecked_nics(record: Record) -> Iterator[Finding]:
 
 def _explanations(record: Record, ending: Ending | None) -> dict[str, Finding]:
     """Return code → what the reasons of a failure show, but for codes that its lines settled."""
-    known = {each.code for each in record.findings} | record.rejected
+    known = {each.code for each in record.findings} | record.rejected  # or contradicted by facts
     shown: dict[str, Finding] = {}
     by_status = [_by_status(ending)] if ending and ending.status else []
     for each in findings_of([*record.failures, *by_status], record.facts):

@@ -107,8 +107,8 @@ def _collective_facts(evidence: Evidence, hosts: int) -> MutableFacts:
         facts["network"] = network
     if evidence.debugging:
         # NCCL before 2.10 does not print the number of nodes.
-        unstated = _count_of_host_names(evidence) if _is_whole(evidence) else 0
-        facts["transport"] = _carrier_of_collectives(evidence, network, nodes or hosts or unstated)
+        by_names = _count_of_host_names(evidence) if _is_whole(evidence) else 0
+        facts["transport"] = _carrier_of_collectives(evidence, network, nodes or hosts or by_names)
     if evidence.providers:
         facts["provider"] = "+".join(sorted(evidence.providers))
     facts |= _facts_on_nics(evidence, network)

@@ -116,7 +116,9 @@ def _out_of_time(readings: Readings) -> str:
     names = dict.fromkeys(str(result.test) for result in readings.hung)
     tests = listed([*names])
     least_s = readings.least_s
-    limit = format(least_s, ".0f") if least_s < math.inf else "SECONDS"
+    limit = "SECONDS"  # no healthy test tells how many
+    if least_s < math.inf:
+        limit = format(least_s, ".0f")
     return (
         f"Out of time, which shows nothing: {tests}. Pass --timeout {limit} or more, twice what "
         "healthy tests take."
@@ -281,12 +283,12 @@ def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -
         return two_speeds
     pairs = fitted.pairs
     fast = pairs.slower >= fitted.slow
-    among = looks_bad[pairs.members].all(axis=1)
+    among = looks_bad[pairs.members].all(axis=1)  # tests of two that look bad
     fast_among = int(fast[among].sum())
     if 2 * fast_among > among.sum():
         tests = f"{fast_among} of {among.sum()} pairs"
         return f"{tests} of the {number} nodes that look bad are fast: the path to others is slow."
-    inside = ~pairs.between
+    inside = ~pairs.between  # those between groups may be slow by their path
     nodes = pairs.members[inside].reshape(-1)
     tested = np.bincount(nodes, minlength=count)  # node → its tests; then, how many are fast
     fast_tests = np.bincount(nodes, np.repeat(fast[inside], 2), count)

@@ -286,7 +286,7 @@ def _gain_inside(slower: Floats, inside: Flags) -> Floats:
     """
     within = np.median(slower[inside])
     across = np.median(slower[~inside])
-    noise = max(deviation_of_most(slower[inside] - within), 0.02)
+    noise = max(deviation_of_most(slower[inside] - within), 0.02)  # at least 2 %
     if_inside = _density(slower - within, noise)
     if_across = _density(slower - across, noise)
     return np.asarray(np.log(if_inside / if_across))

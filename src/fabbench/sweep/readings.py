@@ -150,7 +150,7 @@ class Readings:
         self.metric = metric
         self.group_of = group_of or {}
         self.nodes: list[str] = []
-        self.count = 0
+        self.count = 0  # Tests that were added and say something
         self.reasons: dict[tuple[int, ...], str] = {}
         """Nodes → why their last failed test failed."""
         self.unusable: dict[tuple[int, ...], str] = {}
@@ -160,7 +160,7 @@ class Readings:
         """Tests that ran out of time too soon to show anything, as far as is known."""
         self._seconds = array("f")
         """How long each test took that was measured."""
-        self._index: dict[str, int] = {}
+        self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
         self._rows: dict[tuple[int, str], _Rows] = {}
         """Number of nodes and rail → its tests."""
         self._series: dict[str, int] = {}
