@@ -95,13 +95,13 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
     wrong = list(_wrong_networks(hosts, requested, asked))
     # Hosts whose data went elsewhere are told once, and not again as idle.
     elsewhere = {shown.host for shown in wrong}
-    silent = {host: moved for host, moved in requested.items() if host not in elsewhere}
+    others = {host: moved for host, moved in requested.items() if host not in elsewhere}
     is_alone = len(hosts) == 1 and asked.among  # its data pass the loopback
     over_interfaces = kind is NicKind.NETDEV and not is_alone
     candidates = (
         one_finding("nic-down", _down(requested) if asked.chosen else ()),
         one_finding("nic-wrong-network", wrong),
-        one_finding("nic-idle", _idle(silent, asked.fabric)),
+        one_finding("nic-idle", _idle(others, asked.fabric)),
         one_finding("nic-imbalance-tx", _imbalances(requested, _SENT)),
         one_finding("nic-imbalance-rx", _imbalances(requested, _RECEIVED)),
         *_congested(hosts if over_interfaces else requested, {kind, NicKind.TCP}),
@@ -367,7 +367,7 @@ def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[Shown]:
     for host, traffic in hosts.items():
         for tcp in (nic.counters for nic in traffic.nics if nic.kind is NicKind.TCP):
             again = tcp.get(RETRANSMITTED, 0)
-            sent = tcp.get(TX_PACKETS, 0) + again
+            sent = tcp.get(TX_PACKETS, 0) + again  # the kernel counts them apart
             if again >= _FEWEST_RETRANSMITTED and again > _MANY_RETRANSMITTED * sent:
                 share = format_decimal(100 * again / sent, 1)
                 yield Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)")

@@ -59,7 +59,8 @@ class Counter(NamedTuple):
 
 DRIVERS = ("mlx5", "bnxt_re", "ionic", "efa", "irdma", "rxe")
 """Sources whose counters are files in `hw_counters`."""
-_NOT_NAMES = {"name", "kind", "netdev"}
+_NOT_SOURCES = {"name", "kind", "netdev"}
+"""Columns without names of counters: `netdev` has the place in /proc/net/dev."""
 _IN_WORDS = "*4"
 _PATTERN = re.compile(r"[*#\[]")  # `*`: any text, `#`: a priority, brackets as in expressions
 
@@ -77,11 +78,10 @@ def _rows() -> Sequence[Mapping[str, str]]:
 
 def _counter(row: Mapping[str, str]) -> Counter:
     cells: dict[str, Sequence[Cell]] = {}
-    for source in row.keys() - _NOT_NAMES:
-        cells[source] = [_cell(text) for text in row[source].split()]
-    # The order of the columns is that of preference.
-    ordered = {source: cells[source] for source in row if source in cells}
-    return Counter(row["name"], Meaning(row["kind"]), ordered)
+    for column, text in row.items():  # in order of preference
+        if column not in _NOT_SOURCES:
+            cells[column] = [_cell(names) for names in text.split()]
+    return Counter(row["name"], Meaning(row["kind"]), cells)
 
 
 def _cell(text: str) -> Cell:

@@ -232,13 +232,16 @@ def _findings(
 
 
 def _in_use(carriers: Moved) -> Moved:
-    """Leave out NICs that are idle on all hosts, unless most are: they have another purpose."""
+    """Leave out NICs that are idle on all hosts: they have another purpose.
+
+    Not where most are idle: these might have been meant for the data.
+    """
     names = {nic.name for traffic in carriers.values() for nic in moving(traffic)}
     used: dict[str, Traffic] = {}
     for host, traffic in carriers.items():
         nics = tuple(nic for nic in traffic.nics if nic.name in names)
-        is_usual = 2 * len(nics) > len(traffic.nics)
-        used[host] = replace(traffic, nics=nics) if is_usual else traffic
+        most_move = 2 * len(nics) > len(traffic.nics)
+        used[host] = replace(traffic, nics=nics) if most_move else traffic
     return used
 
 

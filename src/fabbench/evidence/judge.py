@@ -211,7 +211,8 @@ def _errors(record: Record) -> list[Finding]:
 def _contradictions(record: Record, proof: Proof | None) -> list[str]:
     """Return what findings on the network say against a fabric, as sentences.
 
-    Warnings count, too, if a fabric was requested and the number of NICs does not show it.
+    Warnings count, too, if a fabric was requested, unless as many NICs as were required were used:
+    these show that it carried the data.
     """
     doubtful: Sequence[Finding] = record.findings
     if not (proof and proof.fabric) or _has_enough_nics(record, proof):
@@ -661,7 +662,7 @@ def _type_of_link(counters: "ExecutionCounters") -> str:
     of_hosts = counters.of_fabric(counters.traffic()).values()
     rates = {nic.link_rate for traffic in of_hosts for nic in traffic.nics}
     fabric = counters.asked.fabric
-    for each in systems().values():
+    for each in systems().values():  # a link is one without GPUs
         is_link = not each.gpus and each.name.startswith(f"{fabric}-")
         if is_link and rates == {each.rate}:
             return each.name

@@ -293,7 +293,10 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fault(self) -> Fault | None:
-        """What has to be mended; None: what follows from another cause, or explains nothing."""
+        """What has to be mended.
+
+        None: it follows from another cause, explains nothing, or is given where no cause is known.
+        """
         if self.marks & {"effect", "remark", "last"}:
             return None
         for each in Fault:
@@ -409,9 +412,9 @@ def matching_errors(text: str) -> Sequence[KnownError]:
     by_word = [positions for word, positions in needed.items() if word in text]
     if not by_word:
         return ()
-    shown = _causes_in_lines()
+    known = _causes_in_lines()
     possible = sorted(set().union(*by_word))
-    return [shown[position] for position in possible if shown[position].shown_by(text)]
+    return [known[position] for position in possible if known[position].shown_by(text)]
 
 
 _STATUS = lazy(r"(?:\[|# )exit status: (\d{1,9})\]?")

@@ -216,7 +216,7 @@ class Evidence:
         if self.failed or _process(origin) in self.aborted:
             return
         self.failed = self._last_warning or message
-        if not self._last_warning:
+        if not self._last_warning:  # warnings are among the errors already
             self.errors.gave_up(message)
 
     def _count_warning(self, message: str) -> None:

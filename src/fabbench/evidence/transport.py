@@ -67,7 +67,7 @@ def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Fa
     if path is not None and evidence.debugging:
         facts = {name: fact for name, fact in facts.items() if name not in _OF_CHANNELS}
         facts |= {path.fact: "none", "transport": _carried_that_way(evidence, path)}
-    return facts | path_values(evidence.ways, program)
+    return facts | path_values(evidence.ways, program)  # which lines show, instead of none
 
 
 _OF_CHANNELS = (
@@ -363,7 +363,7 @@ def _libfabric(evidence: Evidence) -> str:
     `libfabric` if no line names a provider.
     """
     cores = (provider.partition(";")[0] for provider in evidence.providers)  # tcp of `tcp;ofi_rxm`
-    names = {core.removesuffix("-direct") for core in cores}
+    names = {core.removesuffix("-direct") for core in cores}  # `efa-direct` is efa, too
     if not names:
         return "libfabric"
     providers = "+".join(sorted(names))
@@ -618,7 +618,7 @@ _CHECK_PLUGIN = (
 
 def _wants_efa(evidence: Evidence) -> bool:
     """Return whether EFA was asked for, or its plugin tried."""
-    if evidence.requested or "instance_type" in evidence.facts:
+    if evidence.requested or "instance_type" in evidence.facts:  # the plugin alone prints the type
         return True
     if evidence.asked.endswith("Libfabric"):
         return True

@@ -93,7 +93,8 @@ class DiagnosePlanner(Planner):
             self.readings.add(result)
 
     def _planned_rounds(self, screening: Iterable[Round]) -> Iterator[Round]:
-        # Each round is planned when it is asked for: with the results of all before it.
+        # Each round is planned when it is asked for: with the results of all before it. `screened`
+        # is the number of the last round of screening.
         for self.screened, each in enumerate(screening, 1):
             broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
             # Nothing is learned from more tests of nodes that cannot run the program.
