@@ -232,9 +232,9 @@ def _findings(
 
 
 def _in_use(carriers: Moved) -> Moved:
-    """Leave out NICs that are idle on all hosts: they have another purpose.
+    """Leave out NICs that are idle on all hosts, as they have another purpose.
 
-    Not where most are idle: these might have been meant for the data.
+    But not half or more of the NICs of a host.
     """
     names = {nic.name for traffic in carriers.values() for nic in moving(traffic)}
     used: dict[str, Traffic] = {}

@@ -229,7 +229,7 @@ class Hangs:
             return
         self.line = self.line or text.strip()
         number = int(match["number"] or 0)  # 0: not printed
-        waited = match["waited"] or match["limit"]  # in milliseconds; the limit it reached at least
+        waited = match["waited"] or match["limit"]  # in milliseconds; else the limit
         state = RankState(waits_for=number)
         elements = match["elements"] or ""
         state.calls[number] = Call(match["call"], elements)
