@@ -306,7 +306,7 @@ def _congested(
             of_hosts = of_code.setdefault(strain.sign.code, {})
             of_hosts.setdefault(strain.port.host, []).append(strain.sentence)
     for code, of_hosts in of_code.items():
-        shown = [Shown(host, _first_and_count(of_host)) for host, of_host in of_hosts.items()]
+        shown = [Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
         yield one_finding(code, shown)
 
 
