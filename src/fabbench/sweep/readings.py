@@ -69,7 +69,7 @@ class TestClass:
     kinds: int
     """How many things were measured; a series modulo this is the same one, of whatever group."""
     sign: float
-    """-1: the figures are times; 1: rates."""
+    """-1: the figures are times, of which less is better; 1: more is better."""
     values: Floats
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
     rounded: Floats
