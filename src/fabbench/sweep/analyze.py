@@ -250,7 +250,7 @@ def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterat
         return
     paths = [each.path for each in fitted.of_two() if each.tests.between]
     # Negative logarithms: the rail that the path slows least counts.
-    if paths and max(paths) < np.log1p(-TOLERANCE):
+    if paths and max(paths) < fitted.tolerated:
         sure = certain(confidence)
         name = _path_name(groups.names)
         yield Suspect(SuspectKind.GROUP, name, (), confidence=sure, evidence=writer.of_path())

@@ -207,7 +207,7 @@ class EvidenceWriter:
         classes = list(self._fit.classes)
         class_numbers = self._of_classes_per_test(classes.index)
         series = self._for_all_tests(lambda each: each.tests.series)
-        return np.asarray((class_numbers << 16) + series)  # the series are the low 16 bits
+        return np.asarray((class_numbers << 32) + series)  # a series has at most 32 bits
 
     def _tests_of(self, node: int) -> Flags:
         nodes = np.arange(len(self._fit.nodes))
