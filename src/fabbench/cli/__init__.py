@@ -71,13 +71,13 @@ class Commands(SuggestingGroup):
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         # Import the module of a command only when it is used; None: there is no such command.
         del ctx
-        known = COMMANDS.get(cmd_name)
-        if known is None:
+        row = COMMANDS.get(cmd_name)
+        if row is None:
             return None
-        module = importlib.import_module(f"{__name__}.{known['module']}")
+        module = importlib.import_module(f"{__name__}.{row['module']}")
         for command in vars(module).values():
             if isinstance(command, click.Command) and command.name == cmd_name:
-                command.short_help = known["summary"]
+                command.short_help = row["summary"]
                 return command
         return None
 
@@ -174,7 +174,7 @@ def _internal_errors() -> Iterator[None]:
         raise SystemExit(Exit.REFUSED) from None
     except Exception as error:
         if lacks_memory(error):
-            raise
+            raise  # `__main__` reports it, without taking more memory
         _report_internal(error)
         raise SystemExit(Exit.INTERNAL) from None
 

@@ -112,6 +112,7 @@ def command(
         return same._replace(recorded=certificate.command[2:])
     how = AcceptOptions(**values_of(line.given, declared(AcceptOptions)))
     request = _request_of_rungs(line, how)
+    # How sentences, runs, sweeps and checks of nodes are shown
     shown = (terminal.notify, watching, watching_sweep, terminal.changing)
     with interruptible():
         certificate = Acceptance(
@@ -151,7 +152,10 @@ def _agrees_with_stored(flag: str, words: Sequence[str], stored: Sequence[str]) 
 
 
 def _options_in(words: Sequence[str]) -> set[tuple[str, str]]:
-    """Return the flags of a command line, each with the word after it if that is no flag."""
+    """Return the flags of a command line, each with the word after it if that is no flag.
+
+    Other words are paired likewise, which does not matter: only flags are looked for.
+    """
     plain: list[str] = []
     for word in words:
         plain += word.split("=", 1) if word.startswith("--") else [word]
@@ -187,6 +191,6 @@ def _request_of_rungs(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
         given["fabrics"] = Given((how.fabric,))
     run = request_of(DEFAULT, given, line.config, options_of_launchers(), os.environ)
     warn_of_foreign_commands(line.config, run.target)
-    run = replace(run, target_reason="", command=line.command)
+    run = replace(run, command=line.command)
     judged = values_of(line.given, ("tolerance", "confidence"))
-    return SweepRequest(run=run, mode="", **judged)
+    return SweepRequest(run=run, mode="", **judged)  # Each rung that is a sweep has its own mode

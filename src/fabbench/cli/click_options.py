@@ -186,8 +186,8 @@ def launcher_options(
     of_launchers = [name for name in by_name if name not in common]
     made = []
     for name in (*common, *of_launchers):
-        declarations = by_name.get(name, {})
-        wanted = {of: option for of, option in declarations.items() if selects(option)}
+        declarations = by_name.get(name, {})  # Launcher → the option there
+        wanted = {launcher: each for launcher, each in declarations.items() if selects(each)}
         if wanted:
             made.append(_launcher_option(wanted, len(launchers)))
         if wanted and name == "hosts":

@@ -107,7 +107,7 @@ class Again(NamedTuple):
 
 _BENCHMARK = "Benchmark"
 _OPTIONS = "Options"
-_WHERE = "Where"
+_WHERE = "Where"  # Of options that say where to run
 _SET = "Set with --set KEY=VALUE"
 _MAX_LAUNCHERS_IN_TITLE = 3  # Launchers that the title of a section names
 _SECTION_ORDER = {_BENCHMARK: 0, _OPTIONS: 1, _WHERE: 2, _SET: 4}  # Those of launchers: 3
@@ -235,6 +235,7 @@ def _shortened_row(flags: str, about: str) -> HelpRow:
 def _on_one_line(rows: Sequence[HelpRow], width: int) -> list[HelpRow]:
     """Shorten the texts of a section so that they fit beside its longest flags."""
     longest = max(len(flags) for flags, _ in rows)
+    # click puts two blanks before the flags, and two after them
     shorten = partial(textwrap.shorten, width=width - longest - 4, placeholder=" …")
     return [(flags, shorten(about)) for flags, about in rows]
 
@@ -315,9 +316,9 @@ def _switch(
 
 
 def with_common_options(command: CommandT) -> CommandT:
-    """Add the options that all commands have to one of a group, or to the program.
+    """Add the options that all commands have to one of a group, or to the program, once.
 
-    A group is asked again and again.
+    A group is asked for the same command again and again.
     """
     if not any("--quiet" in each.opts for each in command.params):
         quiet = "Print results and errors only: no progress, no notices."

@@ -48,7 +48,7 @@ class _Screen:
     ) -> None:
         self._show = show
         self._clock = clock
-        self._started = self._written = clock()
+        self._started = self._written = clock()  # The beginning, and when a line was written last
         self._lock = threading.Lock()  # A tick interrupts anything
 
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
@@ -131,7 +131,7 @@ class RunScreen(_Screen, Watcher):
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
         self._traffic: Mapping[str, Traffic] = {}
-        # None: rates are not asked for where nothing can be drawn
+        # Gets the NICs' rates while an execution runs; None: they are not read, as nothing is drawn
         self.nics = self._remember_traffic if self._show is not None else None
 
     def begin(self, execution: Execution, number: int) -> None:
@@ -242,7 +242,7 @@ class SweepScreen(_Screen):
         self._suspects: Sequence[str] = ()
         self._matrix: Sequence[str] = ()
         self._max_rounds = 0  # 0: not known
-        self._rounds_done = self._tests_done = 0
+        self._rounds_done = self._tests_done = 0  # The tests are those of the round in progress
 
     def __call__(
         self, planned: Round, max_rounds: int | None, results: Sequence[TestResult], tests_done: int

@@ -177,7 +177,7 @@ def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
             kept.append(index)
     header = [_HEADER[index] for index in kept]
     cells = [[row[index] or "-" for index in kept] for row in rows]
-    return Table(header=header, rows=cells, keys=1, ruled=False)
+    return Table(header=header, rows=cells, keys=1, ruled=False)  # The key is the ID
 
 
 def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
@@ -247,6 +247,7 @@ def show(
     runs = whole_runs(named, store)
     if len(runs) != 1:  # a log, a table, RUN:CONFIG, or several: only compared
         columns = columns_within(load(named, store=store), sizes)
+        # Fabrics may differ in the type of endpoint that suits each
         comparison = compare(columns, metric=metric, allow=("endpoint",))
         terminal.print_comparison(comparison, form)
         return comparison.status
@@ -402,6 +403,7 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
     name, sizes = parse_metric(metric, sizes)
     filters = parse_where(chosen["where"])
     left_out: list[Unread] = []
+    # None: runs of the store are shown. Empty: no file that was named is a good log
     logs = _dated_logs(chosen["logs"], store, left_out) if chosen["logs"] else None
     runs = list(_matching_runs(store, logs, since=chosen["since"], figures=True))
     result = history(runs, name, sizes, filters)

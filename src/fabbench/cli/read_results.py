@@ -194,6 +194,7 @@ def _logs_of_jobs(
     apart = [each.entry for each in read if isinstance(each.entry, Log)]
     together = iter(judged_together(apart))
 
+    # Called for each entry once, in order: so the next one is this entry's log, judged
     def judged(each: _Entry) -> "Log | Unread":
         if isinstance(each.entry, Log):
             return each.source.labeled(next(together))
@@ -281,7 +282,7 @@ def compare_inputs(
     proof = known_proof(given)
     # A baseline that is named among the others, too, is the last column, once.
     others = [each for each in inputs if each != baseline] or inputs
-    if len({*others, baseline}) <= len(others):
+    if len({*others, baseline}) <= len(others):  # Even without a baseline, None is one more
         terminal.notify("An input is named twice: it is compared with itself.")
     repeats = repeats_of(inputs)
     if len(repeats) < len(inputs):

@@ -106,7 +106,7 @@ class RunCommand(SectionedCommand):
                 *size_options(self.work_options),
             ],
             launchers=launchers_by_option(self.choices()),
-            work_options=(*self.work_options, "size_range"),
+            work_options=(*self.work_options, "size_range"),  # The latter is of `size_options`
             help=self.about(),
             short_help=benchmark.summary,
         )
@@ -130,6 +130,7 @@ class RunCommand(SectionedCommand):
         gates = known["gates"]
         about = f"{gates.help} Metrics: {metrics}, such as {first}:5% or {limit}."
         known["gates"] = replace(gates, help=about)
+        # The format is among the options of results
         shared = [known[name] for name in self.shared if name != "form"]
         where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
         return [config_option(), *click_options(shared), *where]
@@ -388,6 +389,7 @@ def _first_step(
             where = f"{command.role} on {host}" if command.role else "every host"
             commands.append(f"{shlex.join(command.argv)}   ({where})")
     else:
+        # Without the options that unset variables: who reads a plan has no use for them
         shown = tuple(replace(each, unset=()) for each in step.commands)
         started = replace(step, commands=shown)
         launcher = launcher_named(request.target.launcher)
@@ -494,10 +496,10 @@ def rerun_words(
     """
     end = words.index("--") if "--" in words else len(words)  # The rest is for the benchmark
     first = list(words[:end])
-    names = {each.partition("=")[0] for each in more}
+    given_again = {each.partition("=")[0] for each in more}  # Flags, and names of variables
     for word in first:
         name = word.removeprefix("--env=").partition("=")[0]
-        if REDACTED in word and name not in names and f"--env={name}" not in names:
+        if REDACTED in word and name not in given_again and f"--env={name}" not in given_again:
             raise RequestError(
                 f"The value of {name} is a secret, and is not stored.",
                 hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",

@@ -152,9 +152,10 @@ def print_answer(
         terminal.write_drawn("".join(page_of([section])))
     else:
         terminal.show(render_sweep, report, how.form, answer=[headline(report)])
-    # An unfinished sweep that found nothing, or only a slow path between groups, has no answer
-    path_only = len(diagnosis.suspects) == diagnosis.slow_path
-    return Exit.UNTRUSTED if report.unfinished and path_only else diagnosis.status
+    # An unfinished sweep that found nothing, or only a slow path between groups, has no answer.
+    # `slow_path` (whether there is one) counts as 0 or 1: that path is one suspect.
+    path_at_most = len(diagnosis.suspects) == diagnosis.slow_path
+    return Exit.UNTRUSTED if report.unfinished and path_at_most else diagnosis.status
 
 
 MODES = ("diagnose", "pairs", "single", "rails")
@@ -268,7 +269,8 @@ class SweepCommand(RunCommand):
 def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> Exit:
     """Write the diagnosis of a sweep's tests to standard output; return the matching exit status.
 
-    Raise MachineError where there is nothing to judge.
+    `whole`: whether every planned test has ended. Raise MachineError where there is nothing to
+    judge.
     """
     from fabbench.runs.report_pages import run_page
     from fabbench.runs.store import StoredRun

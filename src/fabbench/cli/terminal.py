@@ -51,8 +51,9 @@ class SafeStream:
         """`let_pass` matches, in a group, sequences that may pass: for text that rich has drawn."""
         self.raw = stream  # The stream as it is, on which nothing is made safe
         self._let_pass = let_pass
-        # On a full disk, or with nobody at its other end: a run goes on, and cleans up.
-        self._lost = (OSError,) if stream is sys.__stderr__ else ()
+        # Errors that do not matter: where standard error cannot be written to (a full disk, nobody
+        # at its other end), a run goes on, and cleans up.
+        self._ignored = (OSError,) if stream is sys.__stderr__ else ()
         self._line = ""  # What a command of a CI system could begin with, in the line so far
         self.buffer = None  # no bytes: they would bypass it
 
@@ -65,19 +66,20 @@ class SafeStream:
             parts = self._let_pass.split(text)
         # Every second part is a sequence that may pass; the others are made safe.
         for index in range(0, len(parts), 2):
-            # After a sequence a line may begin anew, so that a command may, too.
             # What a command could begin with is read again, as it may come in several writes.
+            # After a sequence a line may begin anew, and so may a command that stands there, `::`;
+            # one that begins with `#` may stand anywhere.
             before = "" if index and "#" not in self._line else self._line
             shown = printable(before + parts[index])
             parts[index] = shown[len(before) :]
             self._line = unfinished(shown)
-        with contextlib.suppress(*self._lost):
+        with contextlib.suppress(*self._ignored):
             self.raw.write("".join(parts))
         return len(text)
 
     def flush(self) -> None:
         """Write what is buffered."""
-        with contextlib.suppress(*self._lost):
+        with contextlib.suppress(*self._ignored):
             self.raw.flush()
 
     def writelines(self, lines: Iterator[str]) -> None:
@@ -232,7 +234,7 @@ def write_json(document: Mapping[str, Any]) -> None:
 
 
 def say_damage(run: object, damage: Iterable[str], then: str = "") -> Exit:
-    """Say what is damaged of a run; return the matching exit status."""
+    """Say what is damaged of a run, and what was done `then`; return the matching exit status."""
     status = Exit.FINE
     for sentence in damage:
         say(f"{run} is damaged{then}: {sentence}")
@@ -246,7 +248,7 @@ def show(render: Render, *what: Any, answer: Sequence[str] = (), **more: Any) ->
     Text that is longer than the terminal ends with its answer, which has scrolled away.
     """
     text = drawn(render, *what, **more)
-    is_on_screen = "text" in what and sys.stdout.isatty()
+    is_on_screen = "text" in what and sys.stdout.isatty()  # One of `what` is the format
     is_long = text.count("\n") >= get_terminal_size().lines
     if answer and is_on_screen and is_long:
         from fabbench.report import closing_lines
@@ -433,7 +435,7 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
     with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
 
         def show(what: str, done: float, total: float, lines: Sequence[str] = ()) -> None:
-            fitting = cut(what, on.width - 12)
+            fitting = cut(what, on.width - 12)  # The bar and the blanks beside it
             bar.update(task, description=fitting, completed=done, total=total)
             below = [one_line(unbroken(line)) for line in lines]
             live.update(Group(bar.get_renderable(), *below), refresh=True)

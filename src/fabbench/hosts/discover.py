@@ -26,7 +26,7 @@ def for_variant(target: Target, variant: Variant) -> Target:
     """Return the target with a variant's settings applied."""
     return replace(
         target,
-        variants=(),
+        variants=(),  # It has them applied, and no others
         bin_dirs=(*program_folders(variant.paths), *target.bin_dirs),
         interface=variant.interface or target.interface,
         mpirun=variant.mpirun or target.mpirun,

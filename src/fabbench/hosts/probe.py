@@ -186,6 +186,7 @@ def _roce_v2_gid(port: Entry) -> int | None:
             gids[int(index)] = gid.text
 
     def rank(index: int) -> tuple[bool, bool, int]:
+        # The smallest is chosen, and False is less than True
         of_ipv4 = gids[index].startswith(_IPV4_MAPPED)
         routable = not gids[index].startswith(_LINK_LOCAL)
         return not of_ipv4, not routable, index
@@ -321,7 +322,7 @@ def _nic(sysfs: Entry, port: Device, place: _Place, mtus: Mapping[str, int]) -> 
     # Without ibv_devinfo, what Linux chooses for RoCE.
     if mtu is None and port.link is Link.ROCE and of_interface.isdecimal():
         mtu = _roce_mtu(int(of_interface))
-        max_mtu = _MTUS[0]
+        max_mtu = _MTUS[0]  # The largest
     files = sysfs.at("class", "infiniband", port.name)
     version = files.at("device", "driver", "module", "version").text
     return replace(

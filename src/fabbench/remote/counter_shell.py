@@ -42,14 +42,14 @@ def rounds(
     every_s: float,
     for_s: float,
 ) -> Iterator[Mapping[str, str]]:
-    """Sample all hosts at once, and again; yield those that failed so far → why.
+    """Sample all hosts at once, and again, into `hosts`; yield those that failed so far → why.
 
-    Those are left out from then on; it ends when no host is left.
+    Those are left out from then on; it ends after `for_s`, or when no host is left.
     """
     shells = {name: CounterShell(each) for name, each in connections.items()}
     failed: dict[str, str] = {}
     due = time.monotonic()
-    end = due + for_s + every_s / 2
+    end = due + for_s + every_s / 2  # A sample due at the very end is still taken
     while shells:
         for name, result in map_hosts(shells, CounterShell.read, len(shells)).items():
             if isinstance(result, Snapshot):

@@ -92,8 +92,8 @@ class RemoteHost:
         self._beat_s = min(_BEAT_S, lost_after_s / 4)
         self._last_answer = time.monotonic()
         self._why_down: MachineError | None = None  # Why it could not be reconnected
-        self._up = threading.Event()
-        self._closing = threading.Event()
+        self._up = threading.Event()  # Set while it answers
+        self._closing = threading.Event()  # Set once it is to be cleaned up: nothing reconnects
         self._started = False  # Whether the agent may be there
         self._leftovers: Sequence[str] | None = None  # What clean-up left; None: it was not done
         self._working = threading.Lock()
@@ -118,6 +118,7 @@ class RemoteHost:
             argv = self._marked("sh", "-c", _PUT, "sh", size, *words)
             put = self.connection.run(argv, stdin=script, timeout_s=_STARTING_S)
             self._started = not put.status  # The script removes an install that failed
+        # Lines are `has VARIABLE`, or `other USER` of another run
         replies = [line.partition(" ")[::2] for line in self._checked(put).out]
         self.forwarded = tuple(name for word, name in replies if word == "has")
         for word, user in replies:

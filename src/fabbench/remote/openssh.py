@@ -104,7 +104,7 @@ class OpenSsh(SshTransport):
             return
         self._folder = private_folder()
         socket = self._folder / "m"
-        self._control = ("-S", str(socket).replace("%", "%%"))
+        self._control = ("-S", str(socket).replace("%", "%%"))  # ssh replaces %h and the like
         words = self.words("-M", "-N", *self._control)
         action("here", words)
         self._master = PipedProcess(kept(self._folder, words), _NO_PROMPT)

@@ -257,8 +257,8 @@ class _Channel(ProcessStream):
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        # Its own descriptor to wait on cannot be closed safely, and its timeout is that of `send`
-        # too.
+        # Looked for again and again: the descriptor that a channel has to wait on cannot be closed
+        # safely, and its timeout is that of `send` too.
         channel = self._channel
         deadline = time.monotonic() + timeout_s
         while not self._has_received():

@@ -375,6 +375,7 @@ class RemoteSession(Session):
     @override
     def listens(self, program: Program, port: int) -> bool:
         """Return whether the agent has seen the program listen for connections."""
+        # Programs are the session's own: this one as the process that it is
         (process,) = (started for started in self._programs if started is program)
         key = (process.number, port)
         if key not in self._listening:

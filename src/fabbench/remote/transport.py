@@ -235,9 +235,10 @@ class PipedProgram(PipedProcess, ProcessStream):
         env: Variables,
         failed: Callable[[Sequence[str]], MachineError | None] = lambda _: None,
     ) -> None:
-        """Start it with `env` added. `failed` gets its standard error, and returns why ssh failed.
+        """Start it with `env` added.
 
-        None if the status is the program's. It is called for statuses that may be ssh's own.
+        `failed` is called for statuses that may be ssh's own. It gets the standard error, and
+        returns why ssh failed; None: the status is the program's.
         """
         ProcessStream.__init__(self)
         PipedProcess.__init__(self, words, env)

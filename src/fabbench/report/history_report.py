@@ -43,6 +43,7 @@ def _history_csv(history: History) -> str:
     for series in document["series"]:
         keys |= dict.fromkeys(series["key"])
         records += [{**document, **series["key"], **point} for point in series["points"]]
+    # Of the document it has only what is the same for all points: metric, size and unit
     return records_to_csv(records, [*keys, *_COLUMNS])
 
 

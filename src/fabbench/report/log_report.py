@@ -327,7 +327,7 @@ def _grid(log: Log) -> _Grid:
         side = tuple(left.pop(name, "") for name in _SIDEWAYS)
         key = (size, *left.items())
         cells = newest.get(key)
-        first = (*side, *metrics[:1])
+        first = (*side, *metrics[:1])  # The column of its first figure
         if cells is None or first in cells:  # new, or measured once more
             cells = newest[key] = {}
             grid.lines.append(_Line(size, left, cells))

@@ -139,7 +139,9 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     if not rows:
         return []
     room = max(1, max_lines - 1)  # The first line is the header
-    more = len(rows) - room + 1  # The last line that fits would name those without one
+    # Of too many rows each is a host: NICs have rows only where all fit. The last line that fits
+    # says how many have none, itself taking the place of one.
+    more = len(rows) - room + 1
     if more > 1:
         rows[room - 1 :] = [(f"and {more} more hosts", "", "")]
     header = (" " * _NAME_WIDTH, "tx rate", "rx rate")

@@ -128,6 +128,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         proofs=_proofs_by_columns(usual) if usual else [],
         versions_of=versions_of,
         findings=_findings_by_columns(usual) if usual else [],
+        # Modules, whose functions the template calls
         tables=comparison_tables,
         svg=svg,
         sweeps=sweep_report,

@@ -308,6 +308,7 @@ class Panel(NamedTuple):
         if beside:
             places = _label_places(labels, y)
             return DrawnPanel(self, y, linear, labels, places, _label_places(labels, linear or y))
+        # Above the caption, one below the other, whichever axis is shown
         first = top - 20 - labels_height
         stacked = [first + _LINE_HEIGHT * number for number in range(len(labels))]
         return DrawnPanel(self, y, linear, labels, stacked, stacked)
@@ -362,7 +363,7 @@ def line_plot(
 
 
 def _size_axis(sizes: Sequence[int], left: float, right: float) -> Axis:
-    first = max(min(sizes), 1)
+    first = max(min(sizes), 1)  # There is no 0 on it
     last = max(1, *sizes)
     # A single size is in the middle: from half of it to twice as much
     single = 2 if first >= last else 1

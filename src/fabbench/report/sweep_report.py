@@ -311,6 +311,7 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
         "head": head,
         "across": across,
         "down": down,
+        # The class of each color: see `_color_class`; n: not tested
         "legend": zip("012345xn", _LEGEND, strict=True),
         "names": names,
         "written": written,

@@ -57,7 +57,7 @@ def project_url() -> str:
         named = metadata("fabbench")["Project-URL"] or ""
     except PackageNotFoundError:
         return ""
-    address = named.rpartition(" ")[2]
+    address = named.rpartition(" ")[2]  # Of `LABEL, ADDRESS`
     return "" if "/OWNER/" in address else address  # Nobody has said yet where the project is
 
 

@@ -191,8 +191,8 @@ class KubernetesApi:
                 query,
                 header_params={"Accept": "*/*"},
                 binary=True,
-                _preload_content=False,
-                _request_timeout=None,
+                _preload_content=False,  # It returns at once, and not when the program has ended
+                _request_timeout=None,  # No limit
             )
 
     def _path(self, kind: str, *names: str, namespace: str = "") -> str:

@@ -204,6 +204,7 @@ def template(
         annotations={**profile_annotations(spec), **spec.options.annotations},
         match_labels=match_labels,
         of_job=of_job,
+        # The Service that gives pods names is there where fabbench is not: see `indexed_job`
         subdomain=spec.name if of_job and not live else "",
         pod_options=pod_options,
         volumes=_volumes(spec),
