@@ -184,15 +184,15 @@ def launcher_options(
     common = [*declared(Target)]  # these come first, in their order
     by_name = options_by_name(launchers)
     of_launchers = [name for name in by_name if name not in common]
-    made = []
+    parameters = []
     for name in (*common, *of_launchers):
         declarations = by_name.get(name, {})  # Launcher → the option there
         wanted = {launcher: each for launcher, each in declarations.items() if selects(each)}
         if wanted:
-            made.append(_launcher_option(wanted, len(launchers)))
+            parameters.append(_launcher_option(wanted, len(launchers)))
         if wanted and name == "hosts":
-            made += click_options([_HOSTFILE])
-    return made
+            parameters += click_options([_HOSTFILE])
+    return parameters
 
 
 def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
@@ -201,11 +201,11 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     for launcher, option in by_launcher.items():
         default = f" Default: {option.default}." if option.default else ""
         texts[f"{option.help}{default}"].append(launcher)
-    named = []
+    sentences = []
     for text, launchers in texts.items():
         names = ", ".join(launchers)
-        named.append(f"On {names}: {text}")
-    about = " ".join(named)
+        sentences.append(f"On {names}: {text}")
+    about = " ".join(sentences)
     if len(texts) == 1:  # All say the same: the launchers follow in brackets, unless all have it
         (about,) = texts
         names = ", ".join(sorted(by_launcher))

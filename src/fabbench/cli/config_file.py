@@ -43,14 +43,14 @@ def default_map(config: "Config", benchmark: str, command: click.Command) -> dic
     values = dict(defaults_of_file(benchmark, config))
     if config.store:
         values.setdefault("store", config.store)
-    known: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}  # click's name of an option → its default
     for option in command.params:
         if isinstance(option, click.Option) and option.expose_value:
             flag = max(option.opts, key=len)  # The long one of several
             word = flag.removeprefix(RARE).removeprefix("--")
             if word in values:
-                known[option.name or ""] = values[word]
-    return known
+                defaults[option.name or ""] = values[word]
+    return defaults
 
 
 def _read_config(

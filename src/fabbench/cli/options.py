@@ -144,7 +144,7 @@ def result_options(result: str, help_: str = "Output format.") -> list[click.Par
     `result` is one of `FORMATS`.
     """
     formats = FORMATS[result]
-    default: Any = formats[0]
+    default: Any = formats[0]  # The usual one is first
     shown: bool | str = True
     if default == "markdown":
         default = _default_on_this_output
@@ -220,10 +220,10 @@ def _format_to_write(
 
 def _format_of_suffix(path: Path, formats: Sequence[str], command: str) -> str:
     """Return the format that a file's suffix stands for. Raise RequestError if there is none."""
-    known = _by_suffix(formats)
-    form = known.get(path.suffix.lower())
+    by_suffix = _by_suffix(formats)
+    form = by_suffix.get(path.suffix.lower())
     if form is None:
-        suffixes = ", ".join(known)
+        suffixes = ", ".join(by_suffix)
         raise RequestError(
             f"{path}: {command} writes no {path.suffix} file.",
             hint=f"It writes {suffixes}; with --format, to any name.",
@@ -359,11 +359,11 @@ _GATE_HELP = (
 
 def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
     """Add shared options to a command; those of `instead` with another help."""
-    known = {**declared(RunOptions), **declared(PastOptions)}
-    made = [known[name] for name in names]
+    by_name = {**declared(RunOptions), **declared(PastOptions)}
+    options = [by_name[name] for name in names]
     for name, about in instead.items():
-        made.append(replace(known[name], help=about))
-    return with_parameters(click_options(made))
+        options.append(replace(by_name[name], help=about))
+    return with_parameters(click_options(options))
 
 
 class LogCommand(click.Command):
@@ -373,11 +373,11 @@ class LogCommand(click.Command):
     """
 
     def __init__(self, name: str, *, params: Sequence[click.Parameter], **more: Any) -> None:
-        known = {**declared(RunOptions), **declared(PastOptions)}
-        known["gates"] = replace(known["gates"], help=_GATE_HELP)
-        efa, tcp, _ = CONFIGURATION_FLAGS
+        by_name = {**declared(RunOptions), **declared(PastOptions)}
+        by_name["gates"] = replace(by_name["gates"], help=_GATE_HELP)
+        efa, tcp, _ = CONFIGURATION_FLAGS  # Not --ab: a log is judged as of one fabric
         names = (*ON_NODES, *_JUDGING)
-        shared = [efa, tcp, *click_options(known[each] for each in names)]
+        shared = [efa, tcp, *click_options(by_name[each] for each in names)]
         super().__init__(name, params=[*params, *shared], **more)
 
     @override

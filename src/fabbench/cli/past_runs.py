@@ -71,10 +71,10 @@ def runs(
 
     if ctx.invoked_subcommand is not None:
         return
-    known = list(_matching_runs(store, **filters))
-    known += _matching_runs(store, certificate_summaries(store), **filters)
-    known.sort(key=attrgetter("created"), reverse=True)
-    chosen = known[:limit]
+    matching = list(_matching_runs(store, **filters))
+    matching += _matching_runs(store, certificate_summaries(store), **filters)
+    matching.sort(key=attrgetter("created"), reverse=True)
+    chosen = matching[:limit]
     table = _table_of_runs(chosen, form)
     if chosen or form != "text":
         records = [_run_record(store, run) for run in chosen]
@@ -157,8 +157,8 @@ def _matching_runs(
     if among is None:
         among = summaries(store, terminal.files_progress, figures=figures)
     for run in among:
-        named = all(getattr(run, name) == value for name, value in given.items())
-        if named and (since is None or _age(run) <= since):
+        matches = all(getattr(run, name) == value for name, value in given.items())
+        if matches and (since is None or _age(run) <= since):
             yield run
 
 
@@ -334,6 +334,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: Sizes | 
     if run.command and form in {"markdown", "text"}:
         terminal.write_line(f"$ {run.command_line}")
         click.echo()
+    # Its status is not that of `show`. A sweep that has ended has a verdict: all was tested
     print_sweep(sweep, DiagnosisOptions(form=form), whole=run.verdict is not None)
     return terminal.say_damage(run.path.name, sweep.damage)
 

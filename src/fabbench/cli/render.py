@@ -50,8 +50,8 @@ class _RenderCommand(RunCommand):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             flag = error.option_name
-            known = RunCommand(self.benchmark).params
-            if not any(flag in each.opts for each in known):
+            of_run = RunCommand(self.benchmark).params
+            if not any(flag in each.opts for each in of_run):
                 raise
             text = f"{flag} works with fabbench run only: render contacts no machine."
             hint = (

@@ -126,12 +126,12 @@ class RunCommand(SectionedCommand):
         first, *others = self.benchmark.default_metrics
         metrics = ", ".join((first, *others, "ratio"))
         limit = limit_example(first)
-        known = dict(declared(RunOptions))
-        gates = known["gates"]
+        by_name = dict(declared(RunOptions))
+        gates = by_name["gates"]
         about = f"{gates.help} Metrics: {metrics}, such as {first}:5% or {limit}."
-        known["gates"] = replace(gates, help=about)
+        by_name["gates"] = replace(gates, help=about)
         # The format is among the options of results
-        shared = [known[name] for name in self.shared if name != "form"]
+        shared = [by_name[name] for name in self.shared if name != "form"]
         where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
         return [config_option(), *click_options(shared), *where]
 
@@ -495,17 +495,17 @@ def rerun_words(
     Raise RequestError for a secret that is not stored, and is not given again.
     """
     end = words.index("--") if "--" in words else len(words)  # The rest is for the benchmark
-    first = list(words[:end])
+    typed = list(words[:end])
     given_again = {each.partition("=")[0] for each in more}  # Flags, and names of variables
-    for word in first:
+    for word in typed:
         name = word.removeprefix("--env=").partition("=")[0]
         if REDACTED in word and name not in given_again and f"--env={name}" not in given_again:
             raise RequestError(
                 f"The value of {name} is a secret, and is not stored.",
                 hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
             )
-    flags = {word.partition("=")[0] for word in (*first, *more)}
+    flags = {word.partition("=")[0] for word in (*typed, *more)}
     # The default target may be another one now.
     if target and "--on" not in flags:
-        first += ["--on", target]
-    return [*first, *more, "--store", str(store), *words[end:]]
+        typed += ["--on", target]
+    return [*typed, *more, "--store", str(store), *words[end:]]

@@ -325,7 +325,8 @@ def _print_result(result: "SweepRun", how: DiagnosisOptions) -> Exit:
         elif result.out_of_time:
             why = "The time is up"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {again}")
-    # What an error kept from being tested is undecided for no other reason.
+    # A failure is raised with its own status: what it kept from being tested is undecided for no
+    # other reason.
     return status_or_raise(result, Exit.FINE if result.failure else answer)
 
 

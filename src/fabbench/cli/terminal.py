@@ -322,16 +322,16 @@ def print_verdicts(verdicts: "Sequence[Verdict | None]") -> Exit:
 
     There is a verdict per log or comparison, None without gates; a gate passed if it did in all.
     """
-    known = [each for each in verdicts if each]
-    for verdict in known:
+    with_gates = [each for each in verdicts if each]
+    for verdict in with_gates:
         for breach in verdict.breaches:
             say(f"Gate failed: {breach}")
         for doubt in verdict.undecided if verdict.inconclusive else ():
             say(f"Gate inconclusive: {doubt}")
-    for gate in known[0].passed if known else ():
-        if all(gate in each.passed for each in known):
+    for gate in with_gates[0].passed if with_gates else ():  # All have the same gates
+        if all(gate in each.passed for each in with_gates):
             notify(f"Gate passed: {gate}")
-    return worst(*(each.status for each in known))
+    return worst(*(each.status for each in with_gates))
 
 
 def write_page(

@@ -65,14 +65,15 @@ def watch(
     terminal.notify(f"Target {target.name}: {reason}.")
     with interruptible(), launcher_named(target.launcher).connections(target) as connections:
         hosts = {name: HostSamples() for name in connections}
+        # Each round adds samples to `hosts`, and tells which have failed so far
         sampling = rounds(connections, hosts, every, seconds or math.inf)
         with terminal.changing() as show, contextlib.suppress(KeyboardInterrupt):
             for number, failed in enumerate(sampling):
                 now = judged(hosts, failed, newest=True)
                 lines = [now.first, *nics_table.live(now.carriers), now.last]
                 show("Ctrl-C ends it", number * every, seconds, lines)
-    seen = judged(hosts, failed)
-    terminal.show(render_watch, seen, form)
+    result = judged(hosts, failed)
+    terminal.show(render_watch, result, form)
     if form != "text":
-        terminal.notify(seen.first)
-    return seen.status
+        terminal.notify(result.first)
+    return result.status

@@ -185,8 +185,8 @@ def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
 
 def _require_mpirun(checks: HostChecks, requested: str | None) -> None:
     """Raise MachineError if the requested mpirun, else any, is missing or unsupported."""
-    known = checks.probe.programs
-    path = known[MPIRUN].path if MPIRUN in known else "none"
+    installed = checks.probe.programs
+    path = installed[MPIRUN].path if MPIRUN in installed else "none"
     if requested is not None and path != requested:
         raise MachineError(
             f"{requested} not found on {checks.host}, but {path}.", hint="Pass another --mpirun."

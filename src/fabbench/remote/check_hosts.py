@@ -113,7 +113,7 @@ def _start_to_listen(name: str, host: ProbedHost, address: str, token: str) -> s
     program = (files("fabbench.remote") / "connect_probe.py").read_text("utf-8")
     command = shlex.join((python, "-I", "-S", "-c", program, address, token))
     _send(host.shell, f"exec {command}\n")
-    for line in host.shell.answer(name, _START_S, last=""):
+    for line in host.shell.answer(name, _START_S, last=""):  # "": up to the first line, any one
         kind, _, rest = line.partition(" ")
         if kind == "port" and rest.isdecimal():
             return rest

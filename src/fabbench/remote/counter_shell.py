@@ -33,6 +33,7 @@ class CounterShell:
         lines = self._stream.answer(self._connection.name, _ANSWER_S, last=_END)
         if _END not in lines:
             raise MachineError(f"No counters came within {_ANSWER_S:.0f} s.")
+        # Without `_END`. The loopback counts: a job of one host may use it
         return read_snapshot(lines[:-1], loopback=True)
 
 

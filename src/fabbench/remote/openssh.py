@@ -184,7 +184,7 @@ class OpenSsh(SshTransport):
         self._shared = False
         if self._master is not None:
             (self._folder / WILL).unlink(missing_ok=True)
-            self._master.end_input()  # the shell ends it
+            self._master.end_input()  # the shell around it ends it then: see `kept`
             self._master.wait(_GRACE_S)
             self._master.close()
             shutil.rmtree(self._folder, ignore_errors=True)

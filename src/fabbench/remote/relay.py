@@ -61,7 +61,7 @@ class _Relay:
         self._stream = AgentStream(head, "relay")
         self._sending = threading.Lock()
         self._closing = threading.Event()
-        self._names_seen: set[str] = set()
+        self._names_seen: set[str] = set()  # Of requests
         self._statuses: dict[str, int] = {}  # Request that has ended → exit status
 
     def start(self) -> None:

@@ -69,8 +69,8 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
 def answer(checks: Sequence[Check]) -> str:
     """Say in one line which checks failed, and how many have which status."""
     failed = sorted({each.name for each in checks if each.status is Status.FAIL})
-    said = f"Failed: {listed(failed)}" if failed else "Nothing failed"
-    return f"{said}. {_counted(checks)}"
+    failures = f"Failed: {listed(failed)}" if failed else "Nothing failed"
+    return f"{failures}. {_counted(checks)}"
 
 
 def _counted(checks: Iterable[Check]) -> str:

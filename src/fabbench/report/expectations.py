@@ -57,8 +57,8 @@ def sentences(expected: Iterable["Expectation"]) -> Iterator[str]:
     """Yield what is to say of figures: once for configurations of which it is the same."""
     alike: dict[tuple[object, ...], list[Expectation]] = {}
     for each in expected:
-        said = (of_key(each), each.judgement, each.ceiling, each.grounds)
-        alike.setdefault(said, []).append(each)
+        statement = (of_key(each), each.judgement, each.ceiling, each.grounds)
+        alike.setdefault(statement, []).append(each)
     for (key, *_), (first, *others) in alike.items():
         labels = [each.column for each in (first, *others)]
         yield f"{listed(labels)}{key}: {first.sentence(others)}"

@@ -63,7 +63,7 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
     return RunPage(
         id=f"{listed(others, limit=3)} vs {base}" if others else base,
         about=comparison.common("benchmark") or "several benchmarks",
-        created="",
+        created="",  # It is no stored run
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
         gates=verdict.state if verdict else "",
         breaches=verdict.breaches if verdict else (),

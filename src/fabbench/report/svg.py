@@ -80,6 +80,7 @@ def to_svg(picture: Picture, *, name: str = "plot") -> "Markup":
 
 def to_svg_file(pictures: Sequence[Picture]) -> str:
     """Write pictures one below the other as a standalone file. Ends with a newline."""
+    # A picture is drawn for the width of a file first: see `_WIDTHS`
     widths = [each.drawn[0]["width"] for each in pictures]
     width = max(WIDTH, *widths) if widths else WIDTH
     height = 0
@@ -501,7 +502,7 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
     changes = list(_change_lines(comparison, section))
     if changes:
         panels.append(_change_panel(comparison, section, changes))
-        if not changes[0].shaded:
+        if not changes[0].shaded:  # All of them are, or none
             notes.append(_NOT_SHADED)
     title = f"{metric} by message size"
     if section.key:

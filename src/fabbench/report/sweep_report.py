@@ -203,11 +203,10 @@ def _suspect_record(verdict: str, suspect: Suspect) -> PlainData:
     if suspect.kind is SuspectKind.SLOW_GROUP:  # A verdict of its own, neither bad nor undecided
         verdict = kind
         kind = SuspectKind.GROUP.value
-    known = picked(suspect, "name", "nodes")
     return {
         "verdict": verdict,
         "kind": kind,
-        **known,
+        **picked(suspect, "name", "nodes"),
         "confidence": confidence,
         "evidence": suspect.evidence,
         "cannot_run": suspect.cannot_run,

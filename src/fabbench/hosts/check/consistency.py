@@ -50,7 +50,7 @@ def _same_fact(fact: Fact) -> _Same:
     def summary(checks: HostChecks) -> str:
         return fact.summary(checks.probe.topology)
 
-    return _Same(f"same {fact.name}", summary, "topology")
+    return _Same(f"same {fact.name}", summary, kind="topology")
 
 
 def _mpirun_in_words(checks: HostChecks) -> str:
@@ -105,7 +105,7 @@ def _same_program(name: str) -> _Same:
         path, _, _ = other.rpartition(",")
         return path != usual_path and any(each.needs.mpi for each in hosts)
 
-    return _Same(f"one {name}", build, "program", always=True, fails=elsewhere)
+    return _Same(f"one {name}", build, kind="program", always=True, fails=elsewhere)
 
 
 def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:

@@ -78,11 +78,11 @@ def outcome_in(
 
     A status replaces the usual one.
     """
-    known = outcomes(package, file)[name]
+    record = outcomes(package, file)[name]
     return Check(
-        status=status or known.status,
-        seen=known.seen.format(**values),
-        advice=known.advice.format(**values),
+        status=status or record.status,
+        seen=record.seen.format(**values),
+        advice=record.advice.format(**values),
     )
 
 

@@ -351,8 +351,8 @@ def settings(checks: HostChecks) -> Check | None:
         fatal.append(f"FI_EFA_USE_DEVICE_RDMA=1 on a {probe.instance_type}, which has no RDMA")
     if fatal:
         return outcome("settings.abort", names="; ".join(fatal))
-    known = [key for key in _CHANGES_RESULTS if key in probe.settings]
-    changes = [f"{key}={probe.settings[key]}" for key in known]
+    changing = [key for key in _CHANGES_RESULTS if key in probe.settings]
+    changes = [f"{key}={probe.settings[key]}" for key in changing]
     changes += inherited & {"FI_EFA_USE_DEVICE_RDMA=0"}
     changes += probe.nccl_conf
     if changes:

@@ -116,7 +116,7 @@ def _gpus(node: Node) -> Check:
 def _huge_pages(node: Node) -> Check:
     if node.profile is None or not node.profile.huge_pages or not node.fabric.allocatable:
         return _outcome("huge-pages.unused")
-    pages = node.huge_pages.allocatable // (2 << 20)  # bytes
+    pages = node.huge_pages.allocatable // (2 << 20)  # Bytes of a page
     found = "there" if node.huge_pages.allocatable else "none"
     return _outcome(f"huge-pages.{found}", pages=pages)
 

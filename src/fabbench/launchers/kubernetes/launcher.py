@@ -377,7 +377,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         image=options.image,
         claim=options.resource_claim,
         hostnames=tuple(node.hostname for node in chosen),
-        arch=chosen[0].arch,
+        arch=chosen[0].arch,  # The chosen nodes are alike
         host_network=options.host_network,
         rdma=may_use_rdma(needs.fabrics),
         user=options.run_as_user,

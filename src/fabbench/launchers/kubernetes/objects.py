@@ -611,12 +611,12 @@ class JobRun:
             self._heartbeat.start()
             self._watch.start()
         except BaseException as error:
-            self._remove(error)
+            self._remove_objects(error)
             raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._remove(error)
+        self._remove_objects(error)
 
     def wait(self, limit_s: float, nodes: Sequence[Node]) -> Sequence[Object]:
         """Wait until all pods are ready, and return them by index.
@@ -753,7 +753,7 @@ class JobRun:
         """Return the run's pods as they are now."""
         return list(self._api.objects("Pod", labels=self._selector))
 
-    def _remove(self, error: BaseException | None) -> None:
+    def _remove_objects(self, error: BaseException | None) -> None:
         self._heartbeat.stop()
         self._watch.stop()
         uid = _uid(self._created) if self._created else ""  # it may still appear

@@ -276,7 +276,7 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
 
     With a fabric first, then by network speed, GPUs, fabric devices, closeness, health, and name.
     """
-    node = nodes[0]
+    node = nodes[0]  # They are alike, but for their health
     network_gbps = node.entry.network_gbps if node.entry else 0
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (
