@@ -260,8 +260,9 @@ class SweepCommand(RunCommand):
         return SweepRequest(
             run=self.request(line._replace(given=of_run)),
             **of_sweep,
+            # Groups of a file are known now; those of the cluster once its nodes are
             group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
-            groups_by=how.groups or "" if from_cluster else "",
+            groups_by=(how.groups or "") if from_cluster else "",
             resume=cast("StoredRun | None", line.resumed),
         )
 

@@ -359,7 +359,7 @@ def write_page(
     for page in compared:
         status = worst(status, print_verdicts([page.verdict]))
     for run in written:
-        damaged = say_damage(run.path.name, run.damage)
+        damaged = say_damage(run.path.name, run.damage)  # FINE, which is 0, if nothing is
         status = worst(status, damaged or run.status)
     return status
 

@@ -56,7 +56,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
             sentence, *others = error.args
             error.args = (f"With the variant {variant.name}: {sentence}", *others)
             raise
-    first = next(iter(views.values()))
+    first = next(iter(views.values()))  # Hosts are shown as the first variant sees them
     return Inventory(target=target.name, hosts=first, variants=views)
 
 

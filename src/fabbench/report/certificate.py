@@ -271,6 +271,7 @@ def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
             duration=format_duration,
         )
     document = partial(certificate_document, certificate)
+    # `str`, which returns an empty text: no certificate is written as CSV
     return write_result(form, lambda: tables, document, str, **how)
 
 
@@ -358,6 +359,7 @@ def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) ->
         align="llllr",
     )
     document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
+    # `str`, which returns an empty text: no certificate is written as CSV
     return write_result(form, lambda: [table], lambda: document, str, **how)
 
 

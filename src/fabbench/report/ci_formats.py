@@ -119,7 +119,7 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
     if verdict is not None and verdict.results:
         visible.append(gates_table(verdict, _MARKS))
     hidden = [
-        replace(each, headline="")
+        replace(each, headline="")  # It is visible already
         for each in tables_of_comparison(comparison, verdict)
         if each.title != GATES
     ]

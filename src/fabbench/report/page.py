@@ -249,6 +249,7 @@ def _findings_by_columns(comparison: Comparison) -> list[tuple[Cause, str]]:
     for column, _ in comparison.inputs:
         for log in column.logs:
             likely, others = causes(with_curve(log))
+            # The others are not weighed: no fact against them, no command that would decide
             for cause in (*likely, *(Cause(each, "", "") for each in others)):
                 key = (cause.finding.code, cause.finding.meaning)
                 first.setdefault(key, cause)

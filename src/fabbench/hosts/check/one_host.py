@@ -76,7 +76,10 @@ def libfabric(checks: HostChecks) -> Check | None:
 
 
 def efa(checks: HostChecks) -> Check | None:
-    """Compare the EFA devices that libfabric offers with those in /sys and in the catalog."""
+    """Compare the EFA devices that libfabric offers with those in /sys and in the catalog.
+
+    None: the host did not report one of them.
+    """
     probe = checks.probe
     if probe.verbs_there is None or probe.fi_info.status is None:
         return None
@@ -289,9 +292,10 @@ def plugin(checks: HostChecks) -> Check | None:
 
 
 def programs(checks: HostChecks) -> Check | None:
-    """Check that the requested programs were found."""
+    """Check that the requested programs were found. None: the host did not report all of them."""
     probe = checks.probe
     needs = checks.needs
+    # mpirun has a check of its own
     requested = [program for program in needs.programs if program != "mpirun"]
     if not requested:
         return outcome("programs.none")
@@ -332,7 +336,7 @@ def tools(checks: HostChecks) -> Check | None:
     if not missing:
         return outcome("tools.found")
     if not checks.probe.whole:
-        return None
+        return None  # They may be in what did not arrive
     return outcome("tools.missing", names=", ".join(missing))
 
 

@@ -321,6 +321,7 @@ class KubernetesLauncher(Launcher):
         with JobRun(api, spec, objects) as job_run:
             pods = job_run.wait(options.start_timeout, all_nodes)
             by_name = job_run.connections(pods)
+            # Fabric → variables that the platform sets for NCCL on it
             settings = options.profile.settings if options.profile else {}
 
             def probe_pod(pod: PodConnection, view: Target, variant: Variant) -> Probe:

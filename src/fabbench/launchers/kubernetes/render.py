@@ -114,7 +114,7 @@ class KubernetesManifests(Rendering):
         target = source.script_target(
             hosts="",  # the opening reads them
             opening=opening,
-            at_exit="complete",
+            at_exit="complete",  # By which the first pod lets the others go: see `log_in`
             chosen_by_variable=False,  # a job runs all of them
             inventory=None,  # such a script does not read NIC counters
         )
