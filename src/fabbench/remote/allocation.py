@@ -108,6 +108,7 @@ def usable(results: Results[T], needs: Needs) -> dict[str, T]:
     """
     lost = failures(results)
     fine = {name: result for name, result in results.items() if name not in lost}
+    # A ladder, whose programs are optional, tests a node alone, too; a sweep needs a pair
     fewest = 1 if needs.optional else 2
     if needs.divided and len(fine) >= fewest:
         return require_all(fine)
@@ -178,7 +179,7 @@ def _start_agents(machines: Mapping[str, RemoteHost], needs: Needs) -> Reasons:
     Raise MachineError if the others are not enough.
     """
     started = map_hosts(machines, RemoteHost.start)
-    usable(started, needs)
+    usable(started, needs)  # Only to raise
     lost = failures(started)
     clean_up([machines[name] for name in lost])
     return lost

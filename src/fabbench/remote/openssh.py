@@ -73,7 +73,7 @@ class OpenSsh(SshTransport):
     @override
     def alive(self) -> bool:
         if self._shared:
-            return True
+            return True  # That it ended shows when a program fails: see `failed`
         return self._master is not None and not self._master.ended()
 
     def words(self, *before: str) -> tuple[str, ...]:
