@@ -104,7 +104,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
 
     Raise RequestError.
     """
-    job = _indexed(spec, waiting(spec, of_job=True), live=True)
+    job = _indexed(spec, waiting_pods(spec, of_job=True), live=True)
     return job, *claim_template(spec, live=True)
 
 
@@ -170,7 +170,7 @@ def watchdog(spec: RunSpec) -> tuple[str, ...]:
     )
 
 
-def waiting(spec: RunSpec, *, of_job: bool = False) -> Object:
+def waiting_pods(spec: RunSpec, *, of_job: bool = False) -> Object:
     """Return the template of pods in which fabbench starts programs."""
     container = benchmark_container(spec, watchdog(spec), live=True)
     labels = {**spec.labels, ROLE: WORKER}

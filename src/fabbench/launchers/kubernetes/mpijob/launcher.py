@@ -14,7 +14,7 @@ from fabbench.launchers.kubernetes.manifests import (
     claim_template,
     labels_of_run,
     manifest,
-    waiting,
+    waiting_pods,
     watchdog,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
@@ -36,7 +36,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
         creation_policy="AtStartup",
         clean_policy="All",
         launcher=launcher_pod(spec, watchdog(spec), CONTAINER, live=True),
-        workers=waiting(spec),
+        workers=waiting_pods(spec),
     )
     return job, *claim_template(spec, live=True)
 
