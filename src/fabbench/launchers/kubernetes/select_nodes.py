@@ -275,8 +275,9 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
     """Return a key by which the best group is the smallest.
 
     With a fabric first, then by network speed, GPUs, fabric devices, closeness, health, and name.
+    The nodes are alike, but for their health.
     """
-    node = nodes[0]  # They are alike, but for their health
+    node = nodes[0]
     network_gbps = node.entry.network_gbps if node.entry else 0
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (
