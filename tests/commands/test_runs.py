@@ -147,6 +147,7 @@ def test_a_run_is_repeated(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="MY_TOKEN is a secret"):
         rerun_words(secret, (), target="local", store=tmp_path)
     assert rerun_words(secret, ("--env", "MY_TOKEN=x"), target="local", store=tmp_path)
+    assert rerun_words(secret, ("--env=MY_TOKEN=x",), target="local", store=tmp_path)
     stored(tmp_path)
     done = fabbench(tmp_path, "rerun", "--on", "nowhere", "--env", "MY_TOKEN=x")
     assert "Unknown target nowhere (set with --on)" in done.stderr

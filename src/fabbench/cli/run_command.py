@@ -496,10 +496,11 @@ def rerun_words(
     """
     end = words.index("--") if "--" in words else len(words)  # The rest is for the benchmark
     typed = list(words[:end])
-    given_again = {each.partition("=")[0] for each in more}  # Flags, and names of variables
+    # Flags, and names of variables
+    given_again = {each.removeprefix("--env=").partition("=")[0] for each in more}
     for word in typed:
         name = word.removeprefix("--env=").partition("=")[0]
-        if REDACTED in word and name not in given_again and f"--env={name}" not in given_again:
+        if REDACTED in word and name not in given_again:
             raise RequestError(
                 f"The value of {name} is a secret, and is not stored.",
                 hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",

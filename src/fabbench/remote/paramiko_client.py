@@ -189,7 +189,7 @@ class Paramiko(SshTransport):
         files = settings.get("userknownhostsfile", "~/.ssh/known_hosts").split()
         paths = [Path(file).expanduser() for file in (*files, "/etc/ssh/ssh_known_hosts")]
         first, *others = map(str, paths)
-        for path in reversed(others):
+        for path in others:  # the first key of a host counts
             with contextlib.suppress(FileNotFoundError):
                 client.load_system_host_keys(path)
         with contextlib.suppress(FileNotFoundError):
