@@ -186,7 +186,10 @@ def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) 
     wrong = fabbench("config", "--config", str(file))
     assert wrong.returncode == 2
     assert f"{file}: targets.farm.application " in wrong.stderr
-    assert "'aplication'. Did you mean application?" in wrong.stderr
+    file.write_text("targets: {farm: {launcher: bsub, aplication: x}}\n")
+    mistyped = fabbench("config", "--config", str(file))
+    assert mistyped.returncode == 2
+    assert "'aplication'. Did you mean application?" in mistyped.stderr
     assert '"application"' in fabbench("config", "--schema").stdout
 
 
