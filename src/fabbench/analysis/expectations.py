@@ -383,8 +383,10 @@ def _other_bound(expected: Expectation) -> str:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
     if expected.metric is not METRICS["busbw"] or expected.ceiling is None:
         return ""
+    # The figures in NVLINK are of nodes of 8 GPUs.
     if nvlink is not None and setting.gpus == 8 and nvlink < expected.ceiling:
         return f"NVLink is the limit, at about {write(nvlink)}, before the NICs are."
+    # busbw also counts data that GPUs of one node exchange, which no NIC carries.
     rate = setting.nic_rate
     largest = max(expected.measured.values())
     if rate is None or largest <= rate * SLACK:

@@ -294,7 +294,7 @@ def _congested(
 ) -> Iterator[Finding | None]:
     """Yield a finding for each sign of congestion that is above its limit, or stands out.
 
-    `kinds`: the NICs to judge, and TCP.
+    `kinds`: of the NICs to judge, and TCP's own; None, for a fabric without NICs, matches none.
     """
     ports: list[Port] = []
     for host, traffic in hosts.items():

@@ -36,7 +36,7 @@ _PARTLY = 0.3
 _FEW_FLAKY = 0.05
 """More than this part of the nodes is not flaky."""
 _AS_LIKELY = 0.5
-"""Below this confidence, something is rather fine than bad."""
+"""As likely bad as fine: below this confidence, something is rather fine."""
 
 
 def analyze(
@@ -83,7 +83,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     lasting = [each for each in pairs if not each.by_chance]
     undecided += [_as_pair(fitted, writer, each.tests, each.row) for each in lasting]
     why_too_coarse = _why_too_coarse(readings, fitted)
-    # Nothing is bad: unless the figures could not have shown it, or most tests are slow.
+    # Nothing looks bad. The same field says why that is not sure: the figures could not have shown
+    # it, or most tests are slow.
     if not (suspects or undecided or contradiction):
         contradiction = why_too_coarse or _too_noisy(fitted) or _most_slow(fitted)
     are_found = groups_hold and fitted.groups is not None and not fitted.groups.given
@@ -198,7 +199,7 @@ def _slow_groups(
     if len(speeds) < 2:
         return
     fastest = max(speeds, key=lambda number: speeds[number])
-    best = groups[fastest]
+    best = groups[fastest]  # `groups` are in the order of their numbers
     which = "other" if len(speeds) == 2 else "fastest"
     for number, speed in speeds.items():
         if speed >= speeds[fastest] + fitted.tolerated:  # less apart than is tolerated
@@ -210,6 +211,7 @@ def _slow_groups(
         text = f"{name} are {factor}x slower than the {which} {len(best.nodes)}"
         why = types or "another type, or bad"
         evidence = f"{text}, also among themselves: {why}."
+        # It is slow for sure; whether it is bad is as likely as not.
         suspect = Suspect(SuspectKind.SLOW_GROUP, name, tuple(nodes), DOUBTED, evidence)
         yield _SlowGroup(suspect, known=bool(types))
 
@@ -243,7 +245,8 @@ def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str
 def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterator[Suspect]:
     """Yield the path between found groups, if tests through it are slower than those within.
 
-    Groups with figures of their own have none: their tests are as the slowest node is.
+    Groups with figures of their own (types) have none: their tests are as the slowest node is, and
+    none is `between`.
     """
     groups = fitted.groups
     if groups is None or groups.given:
@@ -273,7 +276,7 @@ def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -
     looks_bad = fitted.bad >= confidence
     number = int(looks_bad.sum())
     count = len(fitted.nodes)
-    few = 2 if count >= _TWO_OF else 1
+    few = 2 if count >= _TWO_OF else 1  # so many may be bad, whatever part of the nodes it is
     if number > max(few, FEW * count):
         return (
             f"{number} of {count} nodes are slow with the others: so many are of another "
@@ -312,7 +315,7 @@ def _two_speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
     for each in fitted.of_two():
         of_others = ~accounted_for(fitted, each, accused) & ~each.failed
         others += each.slower[of_others].tolist()
-    if len(others) < _TWO_SPEEDS:
+    if len(others) < _ENOUGH_TESTS:
         return ""
     slow = slower_of_two(np.array(others), -fitted.least_apart)
     if not slow:
@@ -323,7 +326,7 @@ def _two_speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
     )
 
 
-_TWO_SPEEDS = 6
+_ENOUGH_TESTS = 6
 """Of fewer tests, two speeds may be chance."""
 
 
@@ -378,7 +381,7 @@ def too_coarse(metric: str, rounded: Iterable[float], tolerance: float) -> str:
     """
     parts = sorted(rounded)
     typical = parts[len(parts) // 2] if parts else 0.0
-    if typical <= tolerance * _EXACT:
+    if typical <= tolerance * _EXACT:  # a digit that is as large as the tolerance still shows it
         return ""
     how = f"half of its last printed digit is {round(100 * typical)}%"
     if typical > 1:  # `rounded_part` is 2 of what is printed as 0
@@ -479,7 +482,7 @@ def _suspects(readings: Readings, fitted: Fit, writer: EvidenceWriter) -> Iterat
             nic = f"{name}:{rail}"
             yield Suspect(SuspectKind.NIC, nic, (name,), chance, evidence, rail, shared=rail)
     for group, chance in fitted.uplinks.items():
-        # Of found groups, the path between them is a suspect.
+        # Found groups are none of the user's and get no nodes here: their path is a suspect.
         nodes = tuple(node for node in fitted.nodes if readings.group(node) == group)
         if chance >= _REPORTABLE and nodes:
             yield Suspect(SuspectKind.GROUP, group, nodes, chance, writer.of_uplink(group))
@@ -534,7 +537,7 @@ def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator
                 SuspectKind.LINK,
                 pair_text(nodes, rail=""),
                 nodes,
-                confidence=0.0,
+                confidence=0.0,  # no test speaks against it
                 evidence=evidence,
             )
 

@@ -148,7 +148,8 @@ class States:
         levels = np.minimum(self.levels - path, 0.0)  # relative to tests on the same path
         spread = np.maximum(self.noise, _UNEVEN * np.abs(levels))
         deviation = (known[:, None] - levels) / spread
-        by_chance = self.outliers / (_SLOWEST + 0.5)  # anywhere in the range of figures, alike
+        # Anywhere in the range of figures, alike: from the slowest to 1.6 times the typical one.
+        by_chance = self.outliers / (_SLOWEST + 0.5)
         density = (1 - self.outliers) * student(deviation) / spread + by_chance
         fine = density[:, :1]
         bad = density[:, self.first_bad :]  # a part of `density`, which changes with it
@@ -394,7 +395,7 @@ def nodes_not_by_chance(
         slow = slower < limit
         partners = np.unique(partner[mine], return_inverse=True)[1]  # numbered from 0
         typical = np.median(slower[slow]) if slow.any() else 0.0
-        # As slow as the path between found groups: it may be in none of them.
+        # As slow as the path between found groups: the node may be in none, and only far away.
         elsewhere = groups_found and abs(typical - pairs.path.min()) < near
         of_few = _few_of_its_group(partners, slow, ~pairs.between[mine])
         # Tolerated, or as slow as the path, or not slow with two partners of its group.

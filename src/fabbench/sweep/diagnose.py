@@ -77,7 +77,7 @@ class DiagnosePlanner(Planner):
         groups = {*group_of.values()} if group_of else set()
         if screening is None and group_of and len(groups) > 1:
             screening = grouped(group_of, partners or SCREENING, seed=seed)
-        elif screening is None:  # a requested number of partners may be more than there are nodes
+        elif screening is None:  # partners meet again if more are requested than there are nodes
             screening = matchings(nodes, partners or SCREENING, seed, again=partners is not None)
         super().__init__(self._planned_rounds(screening))
         self.readings = Readings(metric, nodes, group_of=group_of)
@@ -169,6 +169,7 @@ class _Plan:
         self._pairs_to_test_again |= dict.fromkeys(open_links, self._max_repeats)
         now_and_then = maybe_now_and_then(fitted, accused)
         likely = now_and_then | (fitted.bad >= DOUBTED)
+        # Node → its most tests; each test of one that is bad now and then may show little.
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)
         doubted = now_and_then | self._doubted(planner.confidence, open_links)
         self._doubtful: Flags = doubted & ~accused & (beyond_screening < most)
@@ -194,7 +195,8 @@ class _Plan:
         """Return the nodes of which it is open whether they are bad."""
         bad = self._fit.bad
         doubted: Flags = self._with_nic(_CLEAR, confidence) | (bad >= _CLEAR)
-        # A link can be bad only where its ends are fine elsewhere: that must be shown.
+        # A link can be bad only where its ends are fine elsewhere: that must be shown. A pair that
+        # met once is tested again first.
         for pair, chance in open_links.items():
             if chance >= DOUBTED and self._history.met[pair] > 1:
                 ends = [*pair]

@@ -155,14 +155,15 @@ class EvidenceWriter:
         slowest = min(each.path for each in self._fit.of_two())  # a negative logarithm
         factor = format_decimal(float(np.exp(-slowest)), 1)
         tests = counted(crossing, "pair")
-        # Of several measurements, some load the path less.
+        # Of several measurements (as many in each class), some load the path less.
         most = "up to " if self._fit.classes[0].tests.kinds > 1 else ""
         return f"{tests} between groups are {most}{factor}x slower than {within} within."
 
     def of_link(self, fitted_class: FittedClass, row: int) -> str:
-        """Return the evidence against the link between the nodes of a pair (`row` of the class).
+        """Return the evidence against the link between the nodes of a test (`row` of the class).
 
-        If it is slow only while one of the two is the server, that is said, too.
+        They are two, or more in logs of larger tests. If it is slow only while one of two is the
+        server, that is said, too.
         """
         pair = fitted_class.pairs[row].tolist()
         nodes = [self._fit.nodes[node] for node in pair]
@@ -303,7 +304,7 @@ class EvidenceWriter:
         `values`: their logarithms, as `Readings` keeps them.
         """
         ends = np.array([values.min(), values.max()])
-        if len(values) > _MANY:
+        if len(values) > _MANY:  # a few that stand out would hide where most are
             ends = np.quantile(values, (0.05, 0.95))
         figures = sorted(self._readings.figure(float(end)) for end in ends)
         rounded = [two_digits(each) for each in figures]

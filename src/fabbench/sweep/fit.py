@@ -65,7 +65,10 @@ class FittedClass:
         self.slower = self.steady * self.tests.slower(self.typical)
 
     def allow_sharing(self, noise: float) -> None:
-        """Allow tests through a slow path to vary: how many share it differs between rounds."""
+        """Allow tests through a slow path to vary: how many share it differs between rounds.
+
+        Their differences are scaled down, until most of them are no more than the noise.
+        """
         measured = self.tests.slower(self.typical)[~self.failed]
         if self.tests.between and len(measured):
             spread = deviation_of_most(measured)
@@ -173,9 +176,11 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     count = len(plain.nodes)
     possible = list(proposals(plain.pairs, plain.slow, least, count))
     if named is not None:
+        # A proposal that merges some of the user's groups: their slow uplinks say the same.
         possible = [each for each in possible if not each.merges(named)]
         # The user's groups may also be types, each with its own speed.
         possible.append(ranked(named, plain.pairs))
+    # A round's tests may share the path between groups: then their figures vary, and count less.
     for groups, shared in product(possible, (False, True)):
         candidate = _fit_with_groups(readings, groups, tolerance, path_is_shared=shared)
         if candidate.score > max(best.score, known.score + _SURE):
@@ -233,7 +238,7 @@ class _Settled:
 
     states: States
     beliefs: Beliefs
-    state: Ints
+    likeliest: Ints
     """Part → its likeliest state."""
     bad: Floats
     """Part → the chance that it is bad."""
@@ -266,10 +271,11 @@ def _fit_with_groups(
     uplinks = dict(zip(parts.groups, of_groups, strict=True))
     tested_nics = _nics_tested(classes, parts)
     slow = min(states.tolerated, -2.5 * states.noise)  # a logarithm that noise hardly makes
+    # Nodes are judged by pairs only, and by none through a slow uplink.
     judged = _pair_tests(judging(classes, uplinks))
     # The last state, failing, has no level of its own: it counts as the slowest.
     failing_too = np.append(states.levels, states.levels[-1])
-    levels = failing_too[settled.state[:count]]
+    levels = failing_too[settled.likeliest[:count]]
     by_all_tests = settled.bad[:count]
     groups_found = groups is not None and not groups.given
     bad = nodes_not_by_chance(judged, by_all_tests, levels, states, groups_found=groups_found)
@@ -358,7 +364,7 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
     """
     states = settled.states
     flaky_or_steady = [
-        _log_likelihood(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY)
+        _log_likelihood(classes, states, settled.likeliest, flaky) for flaky in (FLAKY, _STEADY)
     ]
     tests = sum(len(each.slower) for each in classes)
     cost = 0.0 if groups is None else groups.cost(tests)
@@ -395,26 +401,26 @@ _STEADY = 0.05
 
 
 def _log_likelihood(
-    classes: Sequence[FittedClass], states: States, state: Ints, flaky: float
+    classes: Sequence[FittedClass], states: States, likeliest: Ints, flaky: float
 ) -> float:
     """Return the log-likelihood of all tests, and of the likeliest states of all parts.
 
-    `state`: part → its likeliest state, a larger number is worse; `flaky`: the fraction of tests in
-    which something bad does not show.
+    `likeliest`: part → its likeliest state, a larger number is worse; `flaky`: the fraction of
+    tests in which something bad does not show.
     """
     prior = np.log(states.prior(NODE_PRIOR))
-    total = float(prior[state].sum())
+    total = float(prior[likeliest].sum())
     link = np.log(states.prior(LINK_PRIOR))
     for each in classes:
         evidence = _evidence(each, states, flaky)
-        worst = state[each.members].max(axis=1)
+        worst = likeliest[each.members].max(axis=1)
         # The link is healthy, or in a worse state than its nodes.
         if_healthy = evidence[np.arange(len(worst)), worst]
         worst_fine = np.maximum(worst, states.first_bad - 1)  # a bad link is in no healthy state
         possible = np.arange(states.count) > worst_fine[:, None]
         if_worse = np.where(possible, evidence + link, -np.inf)
-        likeliest = np.maximum(if_healthy, if_worse.max(axis=1))
-        total += float(likeliest.sum())
+        best = np.maximum(if_healthy, if_worse.max(axis=1))
+        total += float(best.sum())
     return total
 
 
@@ -432,7 +438,10 @@ def _fitted_class(tests: TestClass, parts: _Parts, groups: Grouping | None) -> F
 
 
 def _members(tests: TestClass, pairs: Ints, parts: _Parts, groups: Grouping | None) -> Ints:
-    """Return factor × slot → the number of a node, its NIC, or its group's uplink."""
+    """Return factor × slot → the number of a node, its NIC, or its group's uplink.
+
+    Uplinks take part in pairs between groups only, not in tests of more nodes.
+    """
     slots = [pairs]
     if tests.rail:
         slots.append(pairs + parts.first_nic(tests.rail))
@@ -506,7 +515,7 @@ def better_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> 
 
     As a logarithm, at least 0. `others`: where to look for the best.
     """
-    kinds = fitted_class.tests.kinds
+    kinds = fitted_class.tests.kinds  # a series modulo this is the measurement, in any group
     best = np.full(kinds, -np.inf)  # measurement → its best typical figure
     for other in others:
         if other.tests.is_like(fitted_class.tests):

@@ -59,6 +59,7 @@ class Grouping:
             return 0.0
         sizes = np.bincount(self.of)
         shares = sizes[sizes > 0] / len(self.of)
+        # Types have a figure each; other groups one more, of the tests between them.
         figures = len(shares) if self.apart else 1
         fitting = 0.5 * figures * math.log(max(tests, 2))
         if self.given:

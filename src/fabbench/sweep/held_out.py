@@ -26,7 +26,7 @@ def holds(groups: Grouping, pairs: PairTests, bad: Floats, slow: float, least: f
     tests = pairs.only(healthy)
     count = len(groups.of)
     links, link_of_test = np.unique(tests.links(count), return_inverse=True)
-    if len(links) < _ENOUGH:
+    if len(links) < _ENOUGH:  # too few to hold any out: then nothing speaks against the groups
         return True
     chance = np.random.default_rng(0)
     fold_of_link: Ints = chance.permutation(len(links)) % _FOLDS

@@ -25,7 +25,8 @@ class NodeNames:
         logs = list(logs)
         self._known = {host for _, hosts in logs for host in hosts}
         self._templates: tuple[Template, ...] = ()
-        # Names that logs say first; then those in names of files; at last, how files are named.
+        # `of` finds more with each that is learned: names that logs say; then those in names of
+        # files; at last, how files are named.
         nodes_of_logs = [self.of(path, hosts) for path, hosts in logs]
         self._known.update(*nodes_of_logs)
         nodes_of = {path: self.of(path, hosts) for path, hosts in logs}

@@ -37,7 +37,7 @@ class Planner:
             results = self._results.pop(ended, [])
             # In an order that does not depend on which test ended first.
             results.sort(key=lambda each: each.test.nodes)
-            self._close(results)
+            self._close(results)  # a planner that depends on results learns from them
             planned = next(self._rounds, None)
             if planned is None:
                 return None
@@ -45,7 +45,7 @@ class Planner:
         return replace(self._current, tests=tuple(self._pending))
 
     def _begin(self, planned: Round) -> None:
-        """Begin a round, of which some tests may be done."""
+        """Begin a round, of which some tests may be done: a resumed sweep has their results."""
         self._current = planned
         known = self._results.get(planned.number, ())
         done = {result.test for result in known}

@@ -33,7 +33,7 @@ class ByKey(NamedTuple):
 
 
 def by_key(keys: Ints, values: Floats) -> ByKey:
-    """Return values sorted by their keys."""
+    """Return values sorted by their keys, and ascending within each."""
     order = np.lexsort((values, keys))
     ordered = keys[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -83,7 +83,8 @@ class TestClass:
         """
         apart = self.values - typical[self.series]
         of_typical = self.rounded * np.exp(apart * self.sign)  # the digit, as a part of the typical
-        # What is printed as 0 is between 0 and half of a digit.
+        # As logarithms: the figure half a digit higher, the typical one half a digit lower. What is
+        # printed as 0 is between 0 and half of a digit.
         own_rounding = np.log1p(np.minimum(self.rounded, 1.0))
         typical_rounding = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
         unexplained = np.maximum(np.abs(apart) - own_rounding - typical_rounding, 0.0)
@@ -123,7 +124,7 @@ TYPE = "type="
 
 
 def _types_among(group_of: Mapping[str, str]) -> Mapping[str, str]:
-    """Return node → its type, of groups that are types."""
+    """Return node → its type, of groups that are types: ``type=NAME``."""
     types: dict[str, str] = {}
     for node, group in group_of.items():
         if group.startswith(TYPE):
