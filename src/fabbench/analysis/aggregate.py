@@ -222,6 +222,7 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
 def compare_with_each_rail(pooled: _Pooled, rail_index: int) -> None:
     """Move the rows of a column without rails to the key of each rail that other columns have.
 
+    There they are beside the rows of that rail, which are compared with them.
     Element `rail_index` of a key is the rail. Keys that no column has rows of any more are removed.
     """
 
@@ -281,6 +282,7 @@ def _key_of(log: Log, labels: Labels) -> Key:
     # The fact lists the devices of the whole log, the label names the device of one row.
     known[RAIL] = labels.get(RAIL)
     key = [_stated(known.get(name)) for name in KEYS]
+    # Unlike other fields, an unknown case is one of its own: never compared as a known one.
     key[_CASE] = key[_CASE] or UNKNOWN
     return tuple(key)
 
@@ -294,6 +296,7 @@ def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
 
     0: not known, or finer (JSON is not rounded).
     """
+    # The coarsest first
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 
     def multiples(step: float) -> bool:  # whether all values are, but for errors of floats
@@ -356,6 +359,7 @@ def row_groups(
         pooled[("",) * len(by)] = [[] for _ in readings]
     benchmarks = [_first_known([reading], "benchmark") for reading in readings]
     groups = []
+    # Of the empty group, which no row has named
     first_program = (_first_known(readings, "benchmark"), _first_known(readings, "case"))
     for group, columns in pooled.items():
         program = programs.get(group, first_program)

@@ -95,7 +95,8 @@ class _Noise(NamedTuple):
         As a fraction of that of single runs.
         """
         rho = self.correlation
-        # What the means before and after share, as the runs beside the step are alike
+        # The runs beside the step are alike: the covariance of the two means is the mean of
+        # rho^distance over all pairs of runs, which is rho * ends / pairs.
         ends = (1 - rho**self.runs) * (1 - rho**after)
         pairs = (1 - rho) ** 2 * self.runs * after
         of_later = _variance_of_mean(rho, after)
@@ -146,6 +147,7 @@ def watched(values: Values, assumed: float) -> Watched:
     start = 0
     shifts: list[LevelShift] = []
     noise_before: dict[int, _Noise] = {}  # place of a cut → noise of the runs before it
+    # As if looked at after each run, from the first with enough runs before and after a cut.
     for end in range(LEAST + _WINDOWS[0], len(logs) + 1):
         cut = _strongest_cut(logs, start, end, assumed, noise_before)
         if cut is None or cut.strength <= _LIMIT:
@@ -179,7 +181,7 @@ def _strongest_cut(
     cuts = []
     for width in _WINDOWS:
         place = end - width
-        if place < start + LEAST:
+        if place < start + LEAST:  # the windows grow: all others are too long as well
             break
         if place not in noise_before:
             noise_before[place] = _noise(logs, start, place)
@@ -187,7 +189,7 @@ def _strongest_cut(
         last = logs[place:end]
         strength = _strength(_noise_of_both_sides(before, last), last, assumed)
         cuts.append(_Cut(strength, place, before))
-    return max(cuts, default=None)
+    return max(cuts, default=None)  # a cut begins with its strength
 
 
 def _noise(logs: Values, start: int, end: int) -> _Noise:
@@ -208,7 +210,7 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
         deviation=_deviation(apart, correlation),
         correlation=correlation,
         runs=len(at_level),
-        freedom=max(_freedom(count, correlation), 2.0),
+        freedom=max(_freedom(count, correlation), 2.0),  # few correlated runs would leave none
         lagged=lagged,
         sample=count,
     )
@@ -275,12 +277,12 @@ def _freedom(count: int, correlation: float) -> float:
 def _noise_of_both_sides(noise: _Noise, last: Values) -> _Noise:
     """Return the noise of both sides of a cut, each around its own level."""
     apart = _centered(_clipped_distances(last, median(last)))
-    if len(last) >= _TELLING:
+    if len(last) >= _TELLING:  # enough to tell a correlation, too
         noise = _with_correlation_of(apart, noise)
     of_last = max(_freedom(len(last), noise.correlation), 0.0)
     deviation = _deviation(apart, noise.correlation)
     freedom = noise.freedom + of_last
-    share = of_last / freedom
+    share = of_last / freedom  # each side counts by its degrees of freedom
     differs = deviation**2 - noise.deviation**2
     variance = noise.deviation**2 + share * differs
     return noise._replace(deviation=math.sqrt(variance), freedom=freedom)
@@ -304,6 +306,7 @@ def _strength_of_step(noise: _Noise, width: int, apart: float, assumed: float) -
     freedom = noise.freedom + max(_freedom(width, noise.correlation), 0.0)
     expected = noise._replace(deviation=deviation, freedom=freedom)
     error = deviation * math.sqrt(noise.variance_of_step(width))
+    # By chance, the step may look smaller than it is.
     level = noise.level + max(apart - _PROBABLE * error, 0.0)
     return _strength(expected, [level] * width, assumed)
 

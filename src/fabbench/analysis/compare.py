@@ -327,7 +327,7 @@ def _check_request(
         if not column.logs:
             raise RequestError(f"{column.label} ({column.source}) contains no benchmark output.")
     if metric is not None:
-        one_named("metric", metric, METRICS)
+        one_named("metric", metric, METRICS)  # raises for one that is not known
     allowed = frozenset(name.replace("-", "_") for name in allow)
     for name in sorted(allowed - set(FIELDS)):
         one_named("field", name, dict.fromkeys(FIELDS))
@@ -580,6 +580,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
         base=logarithms(base),
         rounding=half / max(min(new.value, base.value), least),
         shown=math.log(ratio) if ratio else None,
+        # Repeats of both sides show their own noise: then none is assumed.
         assumed=assumed_noise(kinds, row.size) if once else math.inf,
     )
 

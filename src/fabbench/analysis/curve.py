@@ -228,7 +228,7 @@ def line_of(points: Sequence[tuple[int, float]]) -> TimeLine:
     products = dot(inverses, speeds)
     line = TimeLine(start=0.0, slope=speed_sum / speed_squares)  # the best one that begins at 0
     determinant = inverse_squares * speed_squares - products * products
-    # Else all points are at one size, or nearly.
+    # A smaller one is 0 but for rounding: all points are at one size, or nearly.
     if determinant > 1e-12 * inverse_squares * speed_squares:
         start = (inverse_sum * speed_squares - speed_sum * products) / determinant
         slope = (speed_sum * inverse_squares - inverse_sum * products) / determinant
@@ -248,6 +248,7 @@ def _one_regime(part: Curve) -> _Fit:
         part.sizes[0],
         part.sizes[-1],
         line.start,
+        # Of collectives the rate is busbw: more than size / time, by its factor.
         rate=_bus_factor(part) / line.slope if line.slope else math.inf,
         error=max(math.sqrt(cost / freedom), _PRECISION),
     )

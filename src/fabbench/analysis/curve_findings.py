@@ -125,6 +125,7 @@ def _still_grows(curve: Curve) -> bool:
     if curve.metric == OF_TIME:
         return False
     last = curve.rates[-1]
+    # Curves of fewer sizes are not judged.
     before, largest = curve.sizes[-2:]
     doublings = math.log2(largest / before)
     grown = 1 + _GROWS * min(doublings, 1.0)  # a step of less than twice has to grow less

@@ -114,8 +114,9 @@ def _significance(series: Curve, place: _Place, noise: float, least: float) -> f
     depth = mean(excess)
     spread = noise * _deviation_of_mean(place.width)
     beyond = max(_SIGMAS_BOUND * spread, _LEAST_BOUND)
-    if min(excess) < _SHARE * depth:
+    if min(excess) < _SHARE * depth:  # a size beside the dip, not of it
         return 0.0
+    # A model may bend wrongly: what the neighbors alone allow must be exceeded, too.
     if mean(_over_bound(series, place)) < beyond:
         return 0.0
     return depth / max(_SIGMAS * spread, least)

@@ -269,6 +269,7 @@ def _above_ceiling(expected: Expectation) -> Expectation:
 
 def _judged_alone(expected: Expectation, of_system: Sequence[Published]) -> Expectation:
     """Judge a rate for which nothing good is published, by bad figures and the rate of its NIC."""
+    # Little more than a figure of bad settings is as bad.
     bad = [figure for figure in of_system if figure.role is Role.MISTUNED]
     if any(expected.value <= figure.value / TOLERANCE for figure in bad):
         return replace(expected, assessment=Assessment.LOW, figures=bad, remark=_MISTUNED)
@@ -430,6 +431,7 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
         "unknown network": not setting.is_stated,
         "NICs left out": used and usual > used,
         "NICs not counted": usual > 1 and not used,
+        # Nodes without GPUs have no GPUDirect RDMA (gdr), unless a log states it.
         "gdr " + str(gdr or "unknown"): gdr or setting.system.gpus,
         # These have no RDMA write: there SENDRECV is no cause, but the only protocol.
         "SENDRECV": sendrecv and not setting.system.name.startswith(("p4", "p3", "g5")),

@@ -200,7 +200,10 @@ def _nics_per_rank(column: ColumnSummary) -> str:
 
 
 def _conditions(comparison: Comparison) -> str:
-    """Return what is the same in every column that states it."""
+    """Return what is the same in every column that states it.
+
+    Values that say nothing (`_NO_CHOICE`, such as root -1) are left out.
+    """
     same = {
         name: value
         for name in FIELDS

@@ -205,7 +205,7 @@ class _Check:
     def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool) -> None:
         self._gate = gate
         self._strict = strict
-        self._column = comparison.inputs[0][0]
+        self._column = comparison.inputs[0][0]  # the first column is the one under test
         self._sections = comparison.sections
         if not gate.is_ratio:  # the comparison's own sections may have another metric
             self._sections = sections_of(
@@ -331,7 +331,7 @@ class _Check:
         if self._gate.is_ratio:
             return math.log(bound) if bound > 0 else -math.inf
         allowed = bound if self._gate.relative else bound / compared.base.value
-        if section.metric.lower_is_better:
+        if section.metric.lower_is_better:  # times: the ratio is that of base to new
             return -math.log1p(allowed)
         return math.log1p(-allowed) if allowed < 1 else -math.inf
 

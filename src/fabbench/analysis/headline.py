@@ -76,7 +76,7 @@ def _change(section: ComparisonSection, row: ComparisonRow, verdicts: str) -> st
     `verdicts`: the words on sizes that follow. Where they claim a difference, a verdict of its own
     that is neither faster nor slower is added.
     """
-    mark = verdicts.startswith(_CLEAR)
+    mark = verdicts.startswith(_CLEAR)  # they begin with "faster" or "slower"
     plateau = section.plateaus[0]
     if plateau is None or len(plateau.sizes) < 2:
         return _ratio_words(row, column=0, mark=mark)

@@ -98,7 +98,10 @@ class _Range:
         return [test for row in self.rows if (test := row.tests[self.column])]
 
     def takes(self, other: "_Range") -> bool:
-        """Return whether the two are one range by the rules above."""
+        """Return whether the two are one range: with one trend, and if ahead or behind, alike.
+
+        Alike is that no ratio is more than `RANGE_FACTOR` times another.
+        """
         if self.trend is not other.trend:
             return False
         if self.trend not in {Trend.AHEAD, Trend.BEHIND}:
@@ -364,9 +367,10 @@ class RailFigures(NamedTuple):
 
 def rails_of(comparison: Comparison) -> list[RailFigures]:
     """Return the figures of the rails of each column that is ok and has several."""
+    # The fields of `RailFigures` without its last, the figures → these
     rails: dict[tuple[str, Metric, int, bool], dict[str, float]] = defaultdict(dict)
     for index, column in enumerate(comparison.columns):
-        together = column.facts.get("together") == ("yes",)
+        together = column.facts.get("together") == ("yes",)  # rails measured concurrently
         for section in comparison.sections:
             device = section.key.get(RAIL, "")
             # A column without rails is repeated in each rail's section: its own fields name none.

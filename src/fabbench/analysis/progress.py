@@ -48,6 +48,7 @@ class RunProgress:
         number = len(self._read)
         if number < len(self._cases):
             return self._cases[number]
+        # A later program of several, whose case no log has shown yet
         return UNKNOWN if number else None
 
     def begin(self, execution: Execution, number: int, now: float) -> None:
@@ -99,6 +100,7 @@ class RunProgress:
         if not columns:
             return None
         try:
+            # One column may have come to a program that others have not.
             return compare(columns, metric=self._metric, allow=(*ALLOWED, "case"), only_ok=True)
         except FabbenchError:
             return None

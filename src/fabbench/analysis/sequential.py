@@ -40,6 +40,7 @@ def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
         time = count / maximum  # as a part of the longest that may be measured
         step = math.sqrt(time - before)  # the deviation of what a Brownian motion adds meanwhile
         before = time
+        # Spent evenly, nearly: the spending function of Pocock's kind. All of it at time 1.
         allowed = level * math.log1p((math.e - 1) * time)
         bound = falls_to(partial(_outside, grid, density, step), allowed - spent, 1e-7)
         spent = allowed

@@ -132,6 +132,7 @@ class Setting:
         if rate is None or metric.unit != "B/s" or not self._is_bound_by_nics:
             return None
         if metric.name == "bandwidth":
+            # Both ways, or perhaps: the total of both directions is the limit.
             return rate if self.direction == "uni" else 2 * rate
         if metric.name == "busbw" and self.collective:
             return self._collective_ceiling(rate)
@@ -279,6 +280,7 @@ def _setting(
         nics=_positive_fact(log, "nics"),
         fabric=shown or _requested_fabric(log),
         is_stated=bool(shown),
+        # perftest's summaries have no size, and are of one NIC, too.
         one_nic=log.benchmark in _PER_NIC and (sized or log.benchmark == "perftest"),
         direction=stated or _usual_direction(log),
         facts=log.facts,

@@ -155,7 +155,7 @@ class TwoSamples:
 
         One-sided, at `level`.
         """
-        return self.least(level) > limit + _EXACT
+        return self.least(level) > limit + _EXACT  # rounding errors show nothing
 
     def mirrored(self, by: float = 0.0) -> "TwoSamples":
         """Return the same with `by` subtracted from the new side, and then the sides swapped.
@@ -224,7 +224,7 @@ def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) 
     opposite = {size: pair.mirrored() for size, pair in complete.items()}
     mirrored = together.mirrored() if together else None
     # First whether the table differs at all, either way; only then do single sizes claim anything.
-    one_sided = _MARGIN * level / 2
+    one_sided = _MARGIN * level / 2  # of each way; a margin is left for noise that is not normal
     differs = any_above(complete, one_sided, together) or any_above(opposite, one_sided, mirrored)
     test = partial(_row_test, level=level, differs=differs)
     sizes = {size: test(pair) for size, pair in complete.items()}
@@ -281,7 +281,7 @@ def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -
 
     def excluded(size: int) -> bool:
         pair = known[size]
-        limit = limits[size] - 2 * _EXACT
+        limit = limits[size] - 2 * _EXACT  # `exceeds` adds one: rounding errors are no loss
         if pair.middle < limit and not pair.may_be_rounding:
             return False  # the ratio that is shown is a loss itself
         return pair.exceeds(limit, level)
@@ -456,7 +456,10 @@ class _TrimmedMean(NamedTuple):
 
 
 def _trimmed(side: Values, fraction: float) -> _TrimmedMean:
-    """Return the mean without this fraction of values at each end."""
+    """Return the mean without this fraction of values at each end.
+
+    Its noise is told by the winsorized values: those that are left out count as their neighbors.
+    """
     ordered = sorted(side.values())
     cut = int(fraction * len(ordered))
     kept = ordered[cut : len(ordered) - cut]

@@ -74,6 +74,7 @@ class ExecutionCounters:
         """
         moved: dict[str, Traffic] = {}
         for host, of_host in traffic.items():
+            # Without the number that was to be used, by which idle ones would be left out.
             wanted = of_fabric(of_host, self.asked.fabric, chosen=self.asked.chosen)
             if wanted.nics:
                 moved[host] = wanted
@@ -279,7 +280,7 @@ class PrintedCounters:
         return ExecutionCounters(
             asked=self._asked(self._facts),
             hosts=self._hosts,
-            failures=tuple(filter(None, self._failures)),
+            failures=tuple(filter(None, self._failures)),  # empty: none was reported
         )
 
     def _asked(self, facts: Mapping[str, str]) -> Asked:
@@ -322,7 +323,7 @@ def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
     try:
         unpacking = zlib.decompressobj(31)  # gzip
         packed = b64decode(text, validate=True)
-        limit = _EXPANDS * (len(packed) + 1)
+        limit = _EXPANDS * (len(packed) + 1)  # a log's text may be made to expand far more
         plain = unpacking.decompress(packed, min(_MOST_BYTES, limit))
     except (ValueError, zlib.error):
         return None, f"The printed counters of {host} are damaged."

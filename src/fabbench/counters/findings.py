@@ -124,7 +124,7 @@ def one_finding(
     first, *rest = known
     others = ""
     are_alike = all(other.sentence == first.sentence for other in rest)
-    if code in WITHOUT_ROWS and not are_alike:
+    if code in WITHOUT_ROWS and not are_alike:  # the codes of errors
         others = "".join(f"; {other.host}: {other.sentence}" for other in rest)
     elif rest:
         others = f"; the same on {listed([other.host for other in rest])}"

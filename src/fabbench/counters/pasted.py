@@ -48,6 +48,7 @@ class _Count(NamedTuple):
 
 def is_counted(text: str) -> bool:
     """Return whether a line may have counters, or names the NIC of those below."""
+    # Lines of logs are many: only those that a quick look cannot exclude are matched.
     if any(word in text for word in _WORDS):
         return True
     if "link " in text and _RDMA.fullmatch(text):
@@ -107,6 +108,7 @@ class PastedCounters:
         """
         heading = _HEADING.fullmatch(text)
         if heading is not None:
+            # One without a name, such as "NIC statistics:", is of the NIC named before.
             self._nic = next(filter(None, heading.groups()), self._nic)
             self._is_below_heading = True
             return

@@ -272,7 +272,8 @@ class _SnapshotLines:
                 continue
             if not _NUMBER.fullmatch(text):
                 self.unread.append(f"{name}: {file} is not a counter: {text}")
-            elif int(text) == _SATURATED and _is_in_words(counter):  # it counts no further
+            # Counters of 4-octet words may have 32 bits: at their maximum they count no further.
+            elif int(text) == _SATURATED and _is_in_words(counter):
                 self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
             else:
                 counted[counter] = int(text)
@@ -450,6 +451,7 @@ def _traffic_between(before: Nic, after: Nic) -> NicTraffic:
         moved[name] = count - was
     if before.up and after.up is False:  # some drivers do not count that a link went down
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
+    # TCP's own counters are of segments, not of bytes: it is readable if these are there.
     counts_bytes = moved.keys() & {TX, RX, RETRANSMITTED}
     return _as_traffic(after, moved, unreadable="" if counts_bytes else "It has no byte counters.")
 

@@ -101,7 +101,7 @@ def port_files() -> Sequence[str]:
     """Return the files of a port that runs read, below its folder."""
     files: dict[str, None] = {}
     for counter in vocabulary():
-        if counter.meaning is not Meaning.KNOWN:
+        if counter.meaning is not Meaning.KNOWN:  # that it grows means nothing
             files |= {f"counters/{name}": None for name in _plain_names(counter, "sysfs")}
             for driver in DRIVERS:
                 files |= {f"hw_counters/{name}": None for name in _plain_names(counter, driver)}

@@ -139,7 +139,7 @@ def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> 
         Exit.BAD_ANSWER: bad,
         Exit.FINE: ["nothing stands out."],
     }
-    status = worst(*filter(reasons.get, reasons))
+    status = worst(*filter(reasons.get, reasons))  # of those that have a reason
     reason, *_ = reasons[status]
     verdict = _VERDICTS[status]
     return WatchResult(
@@ -256,6 +256,7 @@ def _tcp_beside_idle_nics(moved: Moved, carriers: Moved) -> Iterator[Shown]:
     """Find hosts with as much TCP in both directions as only a job has, and RDMA NICs."""
     for host, traffic in moved.items():
         devices = (nic for nic in traffic.nics if nic.kind in _RDMA_KINDS)
+        # The data go over TCP: devices that could carry them, as their links are up, do not.
         idle = [nic.name for nic in devices if nic.up]
         both_ways = 0
         for nic in carriers[host].nics:

@@ -166,7 +166,7 @@ def _as_node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
     name = fitted.nodes[node]
     chance = float(fitted.bad[node])
     evidence = writer.of_node(node)
-    shared = writer.shared_by(node)
+    shared = writer.shared_by(node)  # suspects that share it become one
     return Suspect(SuspectKind.NODE, name, (name,), chance, evidence, shared=shared)
 
 
@@ -347,7 +347,7 @@ def _most_slow(fitted: Fit) -> str:
 
     Faults make tests slower, never faster.
     """
-    above = max(-fitted.least_apart, _FASTER * fitted.noise)
+    above = max(-fitted.least_apart, _FASTER * fitted.noise)  # a logarithm; positive is faster
     slower = fitted.pairs.slower
     faster = slower[slower > above]
     if len(faster) < _FEW_FASTER:
@@ -517,7 +517,8 @@ def _without_figure(fitted: Fit) -> set[int]:
 def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
     """Return the rows of pairs whose link may be bad."""
     fast = fitted_class.slower >= fitted.slow
-    # A pair that is slow in most of its tests is reported at a smaller chance.
+    # A pair that is slow in most of its tests is reported at a smaller chance: few tests rarely show
+    # more.
     mostly = 2 * fitted_class.per_factor(~fast) > fitted_class.tests_of_factors()
     least = np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
     rows: list[int] = np.flatnonzero(fitted_class.link >= least).tolist()

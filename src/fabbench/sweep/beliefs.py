@@ -96,7 +96,8 @@ class States:
     def of(cls, tolerance: float) -> "States":
         """Return the states for a tolerance: the fraction by which healthy nodes may be slower.
 
-        It is more than 0 and at most 0.8, as the command line has it.
+        It is more than 0 and at most 0.8, as the command line has it. Levels of slowness go from a
+        little more than the tolerance to `_SLOWEST`, ever farther apart.
         """
         tolerated = float(np.log1p(-tolerance))
         level = _FIRST_SLOW * tolerated
@@ -146,6 +147,7 @@ class States:
         failed = np.isnan(slower)
         known = np.where(failed, 0.0, slower)
         levels = np.minimum(self.levels - path, 0.0)  # relative to tests on the same path
+        # What is slow varies by a part of its slowness, not only by noise.
         spread = np.maximum(self.noise, _UNEVEN * np.abs(levels))
         deviation = (known[:, None] - levels) / spread
         # Anywhere in the range of figures, alike: from the slowest to 1.6 times the typical one.
@@ -218,7 +220,7 @@ def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs
             # What each member is by all that is not this factor.
             cavity = _normalized(beliefs[each.members] - before)
             update = _factor_messages(cavity, kernels[index])
-            update *= each.weights[:, None]
+            update *= each.weights[:, None]  # several NICs of one test are not as many tests
             damped = _DAMPING * before + (1 - _DAMPING) * update
             for slot, members in enumerate(each.members.T):
                 np.add.at(fresh, members, damped[:, slot])
@@ -286,7 +288,7 @@ def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
         worst = np.diff(others[:, slot], prepend=0.0, axis=1)
         likelihood = _likelihood_given(np.maximum(worst, 0.0), kernel)
         messages[:, slot] = np.log(np.maximum(likelihood, _LEAST))
-    return np.asarray(messages - messages.max(axis=2, keepdims=True))
+    return np.asarray(messages - messages.max(axis=2, keepdims=True))  # 0: the state they favor
 
 
 def _normalized(logs: Floats) -> Floats:

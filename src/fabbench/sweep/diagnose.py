@@ -162,6 +162,7 @@ class _Plan:
         self._max_repeats = _MAX_REPEATS if count > 2 else _MAX_REPEATS_OF_TWO
         self._bad: Flags = fitted.bad >= planner.confidence
         beyond_screening = self._history.tested - planner.screened  # node → its tests since then
+        # Bad with enough confidence, or one of its NICs is.
         accused = self._bad | self._with_nic(planner.confidence, math.inf)
         open_links = dict(_open_links(fitted, planner.confidence))
         self._pairs_to_test_again = dict.fromkeys(_slow_pairs(fitted, accused), _TELLING)

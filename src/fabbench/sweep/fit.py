@@ -468,7 +468,7 @@ def _first_typical(tests: TestClass) -> Floats:
 
 def _typical_of(members: Ints, measured: Floats) -> float:
     # Each node's good tests; of these, the median node; at last, the median of tests near it.
-    nodes = members.T.reshape(-1)
+    nodes = members.T.reshape(-1)  # a test is one of each of its nodes
     tests = by_key(nodes, np.tile(measured, members.shape[1]))
     upper_quartile = 3 * tests.counts // 4
     good = np.where(tests.counts < _FEW_TESTS, tests.counts - 1, upper_quartile)

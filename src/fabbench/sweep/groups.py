@@ -194,7 +194,8 @@ def between_two(values: Floats, least: float) -> float | None:
     deviation = values - np.where(slow, low, high)
     usual = USUAL_WEIGHT * USUAL_NOISE**2
     squares = float((deviation**2).sum()) + usual
-    within = math.sqrt(squares / (count - 2 + USUAL_WEIGHT))  # the noise of one speed
+    # The noise of one speed. Two levels are fitted; the usual noise is as of some values more.
+    within = math.sqrt(squares / (count - 2 + USUAL_WEIGHT))
     by_noise = (_TWO_SPEEDS + _FEW_VALUES / count) * within
     if high - low <= max(least, by_noise):
         return None
