@@ -332,6 +332,7 @@ def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> 
         if any(len(values) > 1 for values in columns):
             return True
         every = set().union(*columns)
+        # Rows that differ in a `paired` field are compared all the same.
         return name not in paired and len(every) > 1
 
     return tuple(filter(splits, KEYS))

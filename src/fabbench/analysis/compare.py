@@ -578,6 +578,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     return TwoSamples(
         new=logarithms(new),
         base=logarithms(base),
+        # Half a printed step, as a part of the smaller figure
         rounding=half / max(min(new.value, base.value), least),
         shown=math.log(ratio) if ratio else None,
         # Repeats of both sides show their own noise: then none is assumed.

@@ -159,6 +159,7 @@ def fit(series: Curve) -> tuple[Regime, ...]:
     count = len(series.sizes)
 
     def information(candidate: _Fit) -> float:  # Bayesian criterion: the least is the best
+        # Smaller errors are rounding: a fit is no better for them.
         variance = max(candidate.cost / count, _PRECISION**2)
         parameters = 3 * len(candidate.regimes)  # start, rate and border of each
         return count * math.log(variance) + parameters * math.log(count)
@@ -284,7 +285,9 @@ def predict(series: Curve, size: int) -> Prediction:
         return Prediction(refused=refused)
     if size > series.sizes[-1]:
         level = median(series.rates[-_STEADY:])
+        # Rates that have leveled off still differ by `_LEVEL`.
         return _with_interval(level, max(regimes[-1].error, _LEVEL))
+    # The last one that begins at the size or before
     *_, regime = (each for each in regimes if each.first <= size)
     moved = _bus_factor(series) * size  # the bytes that busbw counts
     time = regime.start + moved / regime.rate

@@ -134,7 +134,7 @@ class RunProgress:
         if not usual_s:
             return None
         of_others = mean(usual_s.values())  # for a configuration that has not run yet
-        later = self.plan.executions[self.number :]
+        later = self.plan.executions[self.number :]  # the number of the first is 1
         return rest + sum(usual_s.get(each.configuration.label, of_others) for each in later)
 
     def _extrapolated(self, now: float) -> float | None:

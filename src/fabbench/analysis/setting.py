@@ -321,7 +321,7 @@ def _shown_fabric(log: Log) -> str:
     transport = str(log.facts.get("transport", "unknown"))
     if transport in {"p2p", "mnnvl"}:  # what NVLink is inside a node, and between them
         return "nvlink"
-    accepted = benchmark_named(log.benchmark).transports
+    accepted = benchmark_named(log.benchmark).transports  # fabric → transports that prove it
     links = str(log.facts.get("link", "")).split("+")
     # Over Ethernet, NCCL's transport `ib` is RoCE.
     ethernet = "RoCE" in links or "Ethernet" in links

@@ -330,10 +330,10 @@ def standardized_sum(pairs: Pairs) -> TwoSamples | None:
     squared_rounding = 0.0
     used = 0
     for pair in pairs.values():
-        if len(pair.everything) < len(new) + len(base):
+        if len(pair.everything) < len(new) + len(base):  # an execution lacks this size
             continue
         spread = pair.spread if measured else pair.estimates[0].deviation
-        if spread == 0:
+        if spread == 0:  # all figures are the same
             continue
         used += 1
         squared_rounding += (pair.rounding / spread) ** 2
@@ -432,7 +432,7 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
     None: more than `MAX_REPEATS`.
     """
     error = min(estimate.error for estimate in pair.estimates)
-    noise = error / _error_factor(len(pair.new), len(pair.base))
+    noise = error / _error_factor(len(pair.new), len(pair.base))  # of single executions
 
     def enough(count: int) -> bool:
         quantile = t_quantile(level, 2 * count - 2)  # with so many repeats on each side

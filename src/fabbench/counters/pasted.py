@@ -140,6 +140,7 @@ class PastedCounters:
         if count.value and meaning in _CONGESTION:
             self._is_congested = True
         nic = self._nics.setdefault(count.nic, {})
+        # Text may name any number of NICs and counters.
         is_full = max(len(nic), len(self._nics)) >= _MOST_COUNTERS
         if not is_full:
             nic[count.name] = count.value

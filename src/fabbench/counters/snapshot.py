@@ -155,6 +155,7 @@ class _SnapshotLines:
         self.uptimes: list[float] = []
         """Seconds since the host booted, first and last in the text."""
         self.unread: list[str] = []
+        """Sentences: what could not be read."""
         self.folders: dict[str, dict[str, str]] = {}
         """Folder below sys/class → file in it → its text."""
         self.statistics: dict[str, dict[str, int]] = {}

@@ -69,7 +69,7 @@ class HostSamples:
         nics = {(nic.kind, nic.name): nic for nic in self.total.nics}
         for nic in moved.nics:
             key = (nic.kind, nic.name)
-            # Interfaces without a device come and go with containers.
+            # Interfaces without a device come and go with containers: they just count anew.
             if not nic.counters and nic.device:
                 self.notes[f"{nic.name}: {nic.unreadable}"] = None
                 nics.setdefault(key, nic)

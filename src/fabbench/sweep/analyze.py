@@ -517,8 +517,8 @@ def _without_figure(fitted: Fit) -> set[int]:
 def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
     """Return the rows of pairs whose link may be bad."""
     fast = fitted_class.slower >= fitted.slow
-    # A pair that is slow in most of its tests is reported at a smaller chance: few tests rarely show
-    # more.
+    # A pair that is slow in most of its tests is reported at a smaller chance: few tests rarely
+    # show more.
     mostly = 2 * fitted_class.per_factor(~fast) > fitted_class.tests_of_factors()
     least = np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
     rows: list[int] = np.flatnonzero(fitted_class.link >= least).tolist()

@@ -455,7 +455,7 @@ def links_not_by_chance(
     slower = np.nan_to_num(slower, nan=-np.inf)
     for row in np.flatnonzero(link >= DOUBTED).tolist():
         mine = factor_of == row
-        half = float(np.median(slower[mine])) / 2  # half as slow as the link: as a node's limit
+        half = float(np.median(slower[mine])) / 2  # half as slow: what the link makes slow is below
         limit = min(half, states.tolerated)
         others = slower[fine & ~mine]
         chance = by_chance(slower[mine], others, limit, states.noise)

@@ -93,7 +93,7 @@ def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
 
     Tests in which an accused node is show nothing of the others.
     """
-    limit = surprising(fitted)
+    limit = surprising(fitted)  # a logarithm that noise alone hardly makes
     odd: list[Flags] = []
     for each in fitted.classes:
         by_others = accused[each.tests.members].any(axis=1)
@@ -145,7 +145,7 @@ def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
     if not several:
         return set()
     pairs = fitted.pairs
-    limit = surprising(fitted)
+    limit = surprising(fitted)  # a logarithm that noise alone hardly makes
     too_often: set[int] = set()
     for node in several:
         mine = (pairs.members == node).any(axis=1)

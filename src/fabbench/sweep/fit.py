@@ -376,7 +376,7 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
 def _pair_tests(classes: Iterable[FittedClass]) -> PairTests:
     """Return the tests of classes of two nodes, as one; the logarithm of a failed one is -inf."""
     chosen = [*classes]
-    nobody = np.zeros((0, 2), np.int64)
+    nobody = np.zeros((0, 2), np.int64)  # if there are no classes, too
     members = [nobody, *(each.tests.members for each in chosen)]
     slower = _concatenated([each.slower for each in chosen])
     counts = [len(each.slower) for each in chosen]
@@ -576,7 +576,8 @@ def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
     return Factors(
         members=fitted_class.members,
         evidence=_evidence(fitted_class, states),
-        link_prior=min(LINK_PRIOR * (nodes_per_test - 1), 0.05),  # of some link among so many
+        # That any link among so many is bad, at most 5 %
+        link_prior=min(LINK_PRIOR * (nodes_per_test - 1), 0.05),
         weights=weights,
     )
 

@@ -52,7 +52,7 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
             kind=SuspectKind.RAIL,
             name=name,
             nodes=nodes,
-            confidence=certain(confidence),
+            confidence=certain(confidence),  # enough, whatever is required
             evidence=f"{name} of all {len(nodes)} nodes {how}: look at its switch.",
             rail=name,
             of_all=True,
