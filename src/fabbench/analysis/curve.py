@@ -249,7 +249,7 @@ def _one_regime(part: Curve) -> _Fit:
         part.sizes[0],
         part.sizes[-1],
         line.start,
-        # Of collectives the rate is busbw: more than size / time, by its factor.
+        # Of collectives the rate is busbw, which is size / time times a factor.
         rate=_bus_factor(part) / line.slope if line.slope else math.inf,
         error=max(math.sqrt(cost / freedom), _PRECISION),
     )
@@ -285,7 +285,7 @@ def predict(series: Curve, size: int) -> Prediction:
         return Prediction(refused=refused)
     if size > series.sizes[-1]:
         level = median(series.rates[-_STEADY:])
-        # Rates that have leveled off still differ by `_LEVEL`.
+        # Rates that have leveled off may still differ by `_LEVEL`.
         return _with_interval(level, max(regimes[-1].error, _LEVEL))
     # The last one that begins at the size or before
     *_, regime = (each for each in regimes if each.first <= size)

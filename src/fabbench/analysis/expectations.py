@@ -431,7 +431,7 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
         "unknown network": not setting.is_stated,
         "NICs left out": used and usual > used,
         "NICs not counted": usual > 1 and not used,
-        # Nodes without GPUs have no GPUDirect RDMA (gdr), unless a log states it.
+        # Without GPUs, GPUDirect RDMA (gdr) is no cause, unless a log states something of it.
         "gdr " + str(gdr or "unknown"): gdr or setting.system.gpus,
         # These have no RDMA write: there SENDRECV is no cause, but the only protocol.
         "SENDRECV": sendrecv and not setting.system.name.startswith(("p4", "p3", "g5")),

@@ -132,7 +132,7 @@ class Setting:
         if rate is None or metric.unit != "B/s" or not self._is_bound_by_nics:
             return None
         if metric.name == "bandwidth":
-            # Both ways, or perhaps: the total of both directions is the limit.
+            # Both ways, or it is not known: the total of both directions is the limit.
             return rate if self.direction == "uni" else 2 * rate
         if metric.name == "busbw" and self.collective:
             return self._collective_ceiling(rate)

@@ -397,7 +397,7 @@ def nodes_not_by_chance(
         slow = slower < limit
         partners = np.unique(partner[mine], return_inverse=True)[1]  # numbered from 0
         typical = np.median(slower[slow]) if slow.any() else 0.0
-        # As slow as the path between found groups: the node may be in none, and only far away.
+        # As slow as the path between found groups: it may be in none of them, and far from all.
         elsewhere = groups_found and abs(typical - pairs.path.min()) < near
         of_few = _few_of_its_group(partners, slow, ~pairs.between[mine])
         # Tolerated, or as slow as the path, or not slow with two partners of its group.

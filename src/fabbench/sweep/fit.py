@@ -271,7 +271,7 @@ def _fit_with_groups(
     uplinks = dict(zip(parts.groups, of_groups, strict=True))
     tested_nics = _nics_tested(classes, parts)
     slow = min(states.tolerated, -2.5 * states.noise)  # a logarithm that noise hardly makes
-    # Nodes are judged by pairs only, and by none through a slow uplink.
+    # Pairs may lessen what all tests say of a node; none through a slow uplink shows anything.
     judged = _pair_tests(judging(classes, uplinks))
     # The last state, failing, has no level of its own: it counts as the slowest.
     failing_too = np.append(states.levels, states.levels[-1])
