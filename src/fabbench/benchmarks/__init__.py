@@ -56,8 +56,8 @@ class Reader(Protocol):
 
         None if there is none.
 
-        It is valid until a line is fed. It returns None for what is not clearly such a row; what it
-        reads is fed.
+        The path is valid until a line is fed. It returns None for what is not clearly such a row,
+        and that has to be fed; what it reads counts as fed.
         """
         del rank
         return None
@@ -143,7 +143,7 @@ class Benchmark(ABC):
     """
 
     def may_begin(self, text: str) -> bool:
-        """Return whether a fresh reader has to see a line.
+        """Return whether a fresh reader has to see a line: any, if there are no `first_words`.
 
         Called for every line: it must be fast.
         """
@@ -262,9 +262,9 @@ class Benchmark(ABC):
         return work.planned_sizes(hosts) if hosts else ()
 
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:
-        """Return the steps of a metric.
+        """Return what a metric is rounded to where it is printed: the coarsest step first.
 
-        `resolution`, unless it depends on the largest number printed.
+        `resolution`, unless it depends on the largest number printed. Empty: not known.
         """
         del largest
         return self.resolution.get(metric, ())

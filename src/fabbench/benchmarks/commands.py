@@ -38,8 +38,8 @@ def read_command_line(
     if match is None:
         return None
     before = text[: match.start()]  # a prompt, settings, or prose
-    if before.startswith("##"):
-        before = before.lstrip("# ")  # a heading in Markdown
+    if before.startswith("##"):  # a heading in Markdown; a single hash is the prompt of root
+        before = before.lstrip("# ")
     behind = text[match.end() :]
     end = stop.search(behind)
     words = behind[: end.start() if end else None].split()

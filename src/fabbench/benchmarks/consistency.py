@@ -90,9 +90,10 @@ def printed_number(token: str, exponent: int, decimals: int | None) -> Printed:
     if decimals is None:
         _, _, fraction = digits.partition(".")
         decimals = len(fraction)
-    half = _halves(exponent - decimals) + value * 1e-12  # a float is not exact
-    low = value - half if value > half else 0.0
-    return tuple.__new__(Printed, (value, low, value + half))
+    # Half of the last digit; and a float is not exact.
+    slack = _halves(exponent - decimals) + value * 1e-12
+    low = value - slack if value > slack else 0.0
+    return tuple.__new__(Printed, (value, low, value + slack))  # faster than `Printed(…)`
 
 
 def product(first: Printed, second: Printed) -> tuple[float, float]:
@@ -125,9 +126,9 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
     for at, (size, after) in enumerate(zip(sizes, following, strict=False)):
         if after is None:  # the last one: it may begin a sweep only if another has before
             is_wrong = size < before and not has_restarted
-        else:
+        else:  # where the neighbors ascend, it has to lie between them
             is_wrong = before < after and not before <= size <= after
-        if at and is_wrong:
+        if at and is_wrong:  # the first size has only one neighbor
             yield at
         else:
             has_restarted = has_restarted or size < before
@@ -147,11 +148,11 @@ def are_in_turns(sizes: Sequence[int]) -> bool:
     """
     sizes_above: set[int] = set()
     repeated: set[int] = set()
-    is_resumed = False
+    is_resumed = False  # whether the row goes on with a sweep that another has interrupted
     for before, size in pairwise(sizes):
         sizes_above.add(before)
-        if size <= before:
-            is_resumed = size != sizes[0]  # else a sweep begins again
+        if size <= before:  # another sweep than in the row above
+            is_resumed = size != sizes[0]  # else it begins again
         if is_resumed and size in sizes_above:
             repeated.add(size)
     return len(repeated) > 1  # one may be the remains of a larger size
@@ -170,12 +171,12 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     # Row → where each of its cells starts and ends in the line.
     rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
     everything = {*range(len(rows))}
-    half = max(len(rows) // 2, 2)
+    half = max(len(rows) // 2, 2)  # what most have, more than half do, and at least three
     lengths = [len(row) for row in rows]
     length, count = _most_common(lengths)
     odd = everything - _positions(lengths, length) if count > half else set()
     wide: set[int] = set()  # the rows that had a wide figure so far, from left to right
-    is_shifted = False  # whether all usual rows had one: others may end further left
+    is_shifted = False  # whether all rows that end alike had one: others may end further left
     columns = zip(*rows, strict=False)
     for left, cells in pairwise(columns):  # two neighbors
         ends = [cell[1] for cell in cells]
@@ -335,16 +336,16 @@ class Ratios(NamedTuple):
 
 
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
-    """Return the ratios of a row.
+    """Return the ratios of a row: any share for a size of 0, any bus ratio for a rate of 0.
 
     Pass `ANYTHING` for a time that is not printed or not that of the rate.
     """
     low, high = product(rate, time)
     return Ratios(
-        low / size if size else 0.0,
-        high / size if size else math.inf,
-        bus.low / rate.high if rate.high else 0.0,
-        bus.high / rate.low if rate.low else math.inf,
+        share_low=low / size if size else 0.0,
+        share_high=high / size if size else math.inf,
+        bus_low=bus.low / rate.high if rate.high else 0.0,
+        bus_high=bus.high / rate.low if rate.low else math.inf,
     )
 
 
@@ -363,7 +364,7 @@ class Formula(NamedTuple):
     def agrees(self, size: int, sides: Iterable[tuple[Printed, Printed, Printed]]) -> bool:
         """Return whether times, rates and bus rates of one size fit: as `fits`, without ratios.
 
-        For speed.
+        For speed. `sides`: these three figures of each side of a row (out of place, in place).
         """
         share, bus = self  # None: not known, so nothing contradicts it
         moved = size * (share or 0)  # 0: says nothing
@@ -398,9 +399,9 @@ class BandwidthFormula(NamedTuple):
 
         Bus bandwidth or the share of data is a multiple of (n-1)/n, which is solved for n.
         """
-        if self.bus in {"n", "2n"}:
-            top = 2.0 if self.bus == "2n" else 1.0
-            yield from _ranks(row.bus_low / top, row.bus_high / top)
+        if self.bus in {"n", "2n"}:  # (n-1)/n, or twice that
+            multiple = 2.0 if self.bus == "2n" else 1.0
+            yield from _ranks(row.bus_low / multiple, row.bus_high / multiple)
         elif self.share == "n":
             yield from _ranks(row.share_low, row.share_high)
         else:
@@ -451,14 +452,14 @@ def choose_formula(
     best = max(of_stated_ranks, key=votes, default=None)
     if best is not None and 2 * votes(best) > len(rows):
         return best
-    # Where the ratio of the two rates is precise enough to tell formulas apart.
+    # Where the ratio of the two rates is known within 20 %: wider ones allow many numbers of ranks.
     sharp = [row for row in rows if row.bus_low > 0 and row.bus_high < 1.2 * row.bus_low]
     sharp = (sharp or [*rows])[:_ROWS_TO_SETTLE]
     computed = (
         shape.of(number) for row in sharp for shape in shapes for number in shape.candidates(row)
     )
     best = max(dict.fromkeys((*of_stated_ranks, *computed)), key=votes, default=None)
-    few = 0 < len(shapes) <= _SHAPES_OF_ONE
+    few = 0 < len(shapes) <= _SHAPES_OF_ONE  # then the collective is known
     if best is None:
         # No number of ranks explains even a single row: whichever is returned contradicts all of
         # them.

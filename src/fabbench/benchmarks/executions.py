@@ -189,7 +189,7 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
 
 def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
     # Return the line as a row of the first layout that fits; None: none does.
-    for text in row_texts(line.text):
+    for text in row_texts(line.text):  # the line and, of a row of Markdown, its cells alone
         cells = table.cells(text)
         for layout in layouts:
             match = row_pattern(layout).fullmatch(cells.text)
@@ -200,7 +200,7 @@ def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine |
 
 def _what_is_left(table: Table, line: Line, layouts: Sequence[Layout]) -> Remains | None:
     # The line, if it is what is left of a row of one of these layouts; None: it is none.
-    for text in row_texts(line.text):
+    for text in row_texts(line.text):  # the line and, of a row of Markdown, its cells alone
         cells = table.cells(text).text
         if any(table.remains(cells, layout) for layout in layouts):
             return Remains(line)
@@ -610,6 +610,7 @@ class Assembler(Reader):
                 notes = before.take_notes_below()
             readings = self.close()
         self.execution = self._new_execution(self._marked_facts)
+        # Where the one before has no rows yet, some of its rows may stand among those of this one.
         self.execution.may_mix_rows = before is not None and not before.rows
         for event in self._ahead:
             for statement in event.statements:

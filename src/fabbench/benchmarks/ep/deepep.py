@@ -115,6 +115,7 @@ def _is_whole(part: re.Match[str]) -> bool:
     least, mean, most = part.group("min", "avg", "max")
     if "+" in part["name"] and not most:  # `Dispatch + combine` always has three times
         return False
+    # One that the line lacks is read as nan, which contradicts no order.
     times = [printed(time or "nan") for time in (least, mean, most)]
     return is_ordered(*times)
 
@@ -169,7 +170,7 @@ def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
 def settle(execution: Execution) -> list[Row]:
     """Return the rows that count; add findings on what their figures leave open."""
     record = execution.record
-    if record.case != "test_ep":
+    if record.case != "test_ep":  # which is v2, whose lines state the bytes
         unstated = "DeepEP prints no number of bytes: it is given as 0."
         record.findings.append(note("size-unstated", unstated))
     if record.case == "test_internode":

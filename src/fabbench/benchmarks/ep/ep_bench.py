@@ -47,6 +47,7 @@ def events(text: str, execution: Execution | None) -> Events | None:
     is_other = execution is None or execution.record.case != CASE
     summary = _SUMMARY.fullmatch(text)
     if summary is not None:
+        # Its heading has begun the execution, unless that is cut off, or of the summary above.
         begin = _BEGIN if execution is None or is_other or execution.rows else ()
         ranks = Setting(facts={"ranks": int(summary[1])})
         return (*begin, ranks, Header([(_ROW,)]))
@@ -91,11 +92,13 @@ class Summary:
             operation = f"{_OPERATIONS[kind]} {row.title}".strip()
             self.operation = operation if whole else ""
             self.kinds.clear()
+        # Below one time each kind of line stands once: a second is of another operation.
         if whole is None or not self.operation or kind in self.kinds:
             return None
         self.kinds.add(kind)
         operation = f"{self.operation} {kind}" if kind in {"recv", "send"} else self.operation
         metric, exponent = _METRICS.get(kind, ("bandwidth", 9))
+        # Statistic → the figure; the main one, such as the mean, has an empty statistic.
         figures = {
             _STATS.get(name, "").format(operation): {metric: printed(number, exponent)}
             for name, number in _FIGURE.findall(text)

@@ -84,7 +84,8 @@ class EpWork(Work):
                 f"{self.program} has no {self.mode} kernels.",
                 hint="Pass other --kernels, or another --program.",
             )
-        has_tests = programs[0].shape != "ranks"
+        # All of one name and kernels are started alike, and have the same options.
+        has_tests = programs[0].shape != "ranks"  # as ep_bench alone is started
         if has_tests and not self.tests:
             raise RequestError(
                 f"{self.program} is a directory of tests, and none is given.",
@@ -107,7 +108,7 @@ class EpWork(Work):
     def needs(self) -> Needs:
         """The program or Python, and an mpirun."""
         programs: tuple[str, ...] = ("python3",) if self.tests else (EP_BENCH,)
-        if self.python:
+        if self.python:  # the user has said where it is
             programs = ()
         nics = self.nics or 0
         return Needs(programs=programs, install=INSTALL, mpi=True, gpus=True, nics=nics)
@@ -134,6 +135,7 @@ class EpWork(Work):
         gpus = nccl_env.gpus_per_host(hosts)
         program = next(known for known in self._programs() if fabric in known.fabrics)
         of_nccl = environment(fabric, hosts)  # tests with torch set up their ranks with NCCL, too
+        # Variables that make the program use this fabric alone: `NAME=VALUE …`.
         settings = [word.split("=") for word in program.fabrics[fabric].split()]
         gid = gid_setting(program.gid, fabric, hosts)
         env = {**of_nccl.env, **gid, **dict(settings)}

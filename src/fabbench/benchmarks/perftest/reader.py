@@ -188,10 +188,12 @@ def _name_transport(record: Record) -> None:
 def _add_doubts(record: Record) -> None:
     """Add findings about what is unknown: the way of a time, the test, why a row has no figure."""
     latencies = [point for point in record.points if "latency" in point.metrics]
-    # One way or round trip: nothing says it.
+    # Only the summary of a script sets this fact, to unknown: NO_SIZE is its finding already.
+    is_of_summary = "size" in record.facts
+    # One way or round trip: nothing says it. That finding has the advice on an unknown test, too.
     if any("way" not in point.labels for point in latencies):
         record.facts["way"] = "ambiguous"
         record.findings.append(lines.AMBIGUOUS_WAY)
-    elif record.points and record.case is None and "size" not in record.facts:
+    elif record.points and record.case is None and not is_of_summary:
         record.findings.append(UNKNOWN_TEST)
     record.findings += unmeasured(point.size for point in record.points if not point.metrics)
