@@ -149,7 +149,7 @@ def _bandwidth_fits(row: Row, units: _Units) -> bool | None:
     of_slowest_rank = row.figures.get("max", {})
     time = row.main("latency") or of_slowest_rank.get("time")
     if rate is None and time is not None and time.low:
-        messages = units.messages
+        messages = units.messages  # 1, 2 or 4 in that time: the bandwidth may count all of them
         # Only its range counts, not its value.
         rate = Printed(0.0, messages / time.high, messages / time.low)
     # Of threads, the bandwidth is that of the slowest, and the rate the mean.
@@ -162,6 +162,7 @@ def _bandwidth_fits(row: Row, units: _Units) -> bool | None:
 def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second; a bandwidth whose unit nothing shows is left out."""
     record = execution.record
+    # Headings state them for what follows here: they are no facts of the record.
     smallest = int(record.facts.pop("smallest", -1))  # -1, and 0 as the largest: not known
     largest = int(record.facts.pop("largest", 0))
     release = str(record.facts.get("imb", ""))

@@ -175,6 +175,7 @@ class TransportLines:
     def keep_stated_operation(self, facts: Facts) -> None:
         """Keep only what rows of the operation say, where a program states that: `op_type`.
 
+        That is nixlbench, which states the memories of both ends, too (`seg_type`).
         UCX also prints what would carry operations that a program does not use, and those on host
         memory beside those on a GPU's. Each row says what carries a range of sizes, also inside a
         node. A row of software emulation says that the other processor copies the data: no NIC and
@@ -201,7 +202,8 @@ class TransportLines:
             return
         transports = {*map(_transport, _UCX_LANE.findall(lanes))} - {""}
         within_node = transports & _WITHIN_NODE
-        # An endpoint within the node lists the network, too: it does not count there.
+        # An endpoint within the node lists the network, too: it does not count there, if another
+        # lane, of this line or one above, can carry the data.
         is_within_node = self.endpoint == "intra" or "shm" in transports
         if is_within_node and (within_node or not _WITHIN_NODE.isdisjoint(self.lines)):
             transports = within_node

@@ -109,6 +109,7 @@ class FabtestsWork(LibfabricWork):
         options: list[str] = []
         if self.direct and provider(fabric) == "efa":
             options += ["-f", "efa-direct"]
+        # The others are named after their endpoint, and have no operation.
         if self.program.startswith("fi_rma_"):
             options += ["-e", "rdm", "-o", self.operation]
         if self.window:

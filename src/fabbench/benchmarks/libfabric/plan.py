@@ -79,7 +79,10 @@ class LibfabricWork(PairWork):
 
     @property
     def needs(self) -> Needs:
-        """The program: the EFA installer has all of them."""
+        """The program: the EFA installer has all of them.
+
+        `subfolders`: where programs are below the directory of an installation.
+        """
         return Needs(
             programs=(self.program,),
             install=self.install,
@@ -120,9 +123,11 @@ class LibfabricWork(PairWork):
         speed = _SPEEDS.get(provider(fabric), _USUAL_SPEED)
         one_way_s = speed.start_s + size / speed.rate
         once_s = 2 * one_way_s
-        if "pingpong" not in self.program:  # many messages are under way: they share start-ups
+        # Many messages are under way: ten, it is assumed, share the time of a start-up.
+        if "pingpong" not in self.program:
             once_s = speed.start_s / 10 + size / speed.rate
         fitting = self.seconds_on(fabric) / once_s
+        # Within bounds, as the speeds are guesses.
         at_least = max(fitting, 10)
         return _rounded_up_to_two_digits(min(at_least, 10_000_000))
 
@@ -135,7 +140,7 @@ class LibfabricWork(PairWork):
         name = provider(fabric)
         endpoint = self.endpoint_on(fabric)
         types: set[str] = set()
-        for layer in _LAYERS:
+        for layer in _LAYERS:  # `tcp;ofi_rxm` has types of endpoint that `tcp` lacks
             types.update(host.providers.get(f"{name}{layer}", ()))
         if not types:
             return f"libfabric has no provider {name} there."
@@ -174,6 +179,7 @@ class LibfabricWork(PairWork):
         listed: dict[str, None] = {}
         for layer in _LAYERS:
             for domain in host.domains.get(f"{name}{layer}", ()):
+                # A device has a domain for each type of endpoint, which its ending tells.
                 if domain.endswith(suffix) and not domain.endswith(_OTHER_DOMAINS):
                     listed[domain] = None
         return tuple(listed)
@@ -258,6 +264,7 @@ class LibfabricWork(PairWork):
             # Unconnected endpoints of the fabtests exchange addresses over TCP, for EFA has no
             # other way.
             return (f"-E={PORT}",)
+        # -B: the port where the server listens; -P: the same one, for the client.
         return ("-P" if role == "client" else "-B", PORT)
 
 

@@ -113,7 +113,11 @@ def read_arguments(program: str, words: list[str], valid_options: Options) -> Se
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
-    """Return a pattern for error lines with a source file, and of programs that cannot start."""
+    """Return a pattern for error lines with a source file, and of programs that cannot start.
+
+    In this order: a message, a call that returned an error, and what the loader, the shell or
+    getopt says. `programs`, `sources`: patterns of their names.
+    """
     return lazy(
         rf"\[error\] (?:\d+:)?(?:fabtests:)?(?:\S*/)?{sources}:\d+.*"
         rf"|[\w/]+(?:\([^()]*\))?(?:\(\))?: (?:\S*/)?{sources}:\d+ ?, ret=-?\d+.*"
@@ -361,9 +365,10 @@ def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
 def _possible_transfers(program: str) -> Sequence[Range]:
     """Return how many transfers per iteration a program may make, by its name (empty: unknown)."""
     if _ONE_WAY.search(program):
-        return (_TWICE,)
+        return (_TWICE,)  # there and back
     if _SEVERAL.fullmatch(program):
         return (_ONCE, _TWICE, _MANY)
+    # A program that is not known may be one that sends back and forth.
     return (_ONCE,) if program.endswith("_bw") else (_ONCE, _TWICE)
 
 
@@ -411,6 +416,7 @@ class Process(Execution):
 
         `setting`: what the line states. `begins`: whether it is a command line.
         """
+        # A line that names another program is not about it.
         if setting.case and self.record.case and setting.case != self.record.case:
             return False
         side = setting.facts.get("side")
@@ -418,7 +424,7 @@ class Process(Execution):
             is_first = not self.sides and not self.headers_read
             # In a stream that nothing names, both sides of a pair may print.
             return is_first or (len(self.sides) == 1 and self.stream == NO_STREAM)
-        if not side and not has_header:
+        if not side and not has_header:  # a fact of the process that prints here
             return True
         # Each side prints one table, and has one command line.
         is_table_due = self.headers_read < max(len(self.sides), 1)
@@ -567,7 +573,7 @@ class PairReader(Reader):
         if not pair.is_open:
             return ()
         record = pair.record
-        iterations = [*pair.iteration_ranges()]
+        iterations = [*pair.iteration_ranges()]  # also of rows that the checks below remove
         for process in pair.processes:
             process.checked()  # which moves stray rows to the damaged ones
         if pair.is_mixed:

@@ -132,7 +132,8 @@ class Nccl(RunBenchmark):
     @override
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:
         if metric in {"time", "cpu_time"}:
-            # Two decimals of us below 100 us, one below 10 ms, then none.
+            # Two decimals of us below 100 us, one below 10 ms, then none. Smaller times of the same
+            # column have more decimals, too.
             return [
                 step
                 for step, above in ((1e-6, 1e-2), (1e-7, 1e-4), (1e-8, 0.0))

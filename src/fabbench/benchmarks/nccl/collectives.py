@@ -74,6 +74,7 @@ class Arithmetic:
         # First try the obvious: all rows are as the first one, of the case and ranks stated.
         self._multiple = samples[0].multiple if is_sized else None
         shapes = _formulas_of(case)
+        # A first row of size 0 does not show the ratio of the others.
         if ranks is not None and self._multiple != 0:
             for shape in shapes:
                 self.formula = shape.of(ranks)
@@ -132,7 +133,10 @@ def conclude(
 
 
 def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Iterator[Finding]:
-    """Yield what rows and notes (kind → note) show. `exact`: figures are not those of a table."""
+    """Yield what rows and notes (kind → note) show.
+
+    `exact`: figures are those of the JSON, with six decimals, and not of a table.
+    """
     reducing = notes.get("reducing")
     if reducing is not None:
         yield _reduced(reducing)
@@ -164,6 +168,7 @@ def gpu_shared(devices: Sequence[Device]) -> Iterator[Finding]:
 
     With one visible GPU per rank each is device 0, and the number of a bus is not unique then.
     """
+    # Hosts whose ranks see several GPUs, so that numbers tell these apart.
     numbered = {device.host for device in devices if device.number != "0"}
     rank_by_gpu: dict[tuple[str, ...], int] = {}
     for rank, _, host, _, number, bus, _ in devices:
@@ -191,6 +196,7 @@ def _is_of_one_rank(rates: Sequence[tuple[float, float]]) -> bool:
     That of slow ones may be rounded to 0.
     """
     fastest = max((algbw for algbw, _ in rates), default=0.0)
+    # From 1 GB/s on, that of several ranks has at least 0.5 GB/s, which shows in two decimals.
     return fastest >= 1e9 and not any(busbw for _, busbw in rates)
 
 
@@ -222,7 +228,7 @@ def _missing_sizes(
     planned: Sequence[int] = range(first, last + 1, step or 1)
     if by_factor:
         planned = powers(first, last, step)
-    expected = len(planned[:_MOST_SIZES])
+    expected = len(planned[:_MOST_SIZES])  # more than that are not expected of any log
     sizes = [point.size for point in points]
     measured = len({*sizes} - {0})
     is_short = measured + sizes.count(0) < expected
@@ -247,7 +253,7 @@ def _check_average(busbws: Sequence[float], average: Note, *, exact: bool) -> It
         # Rates have two decimals as long as they fit, then four digits or more; the average six.
         half_of_a_rate = max(0.005, 5e-5 * max(busbws))
         slack = half_of_a_rate + max(1e-6, 5e-6 * stated)
-    if abs(mean - stated) > slack * 1.0001:
+    if abs(mean - stated) > slack * 1.0001:  # a little more, as floats are not exact
         printed = format(stated, "g")
         computed = format(mean, ".6g")
         meaning = (
@@ -263,6 +269,7 @@ def _are_of_all_reduce(points: Sequence[Point], formula: Formula, ranks: int | N
     That of two ranks is equal, as in sendrecv, whose data are not checked in place.
     """
     bus = formula.bus or 0.0
+    # Of two ranks, both rates are the size divided by the time: the share of data is 1, too.
     may_be_two_ranks = bus == formula.share == 1 and ranks in {None, 2}
     if not may_be_two_ranks:
         return bus > 1

@@ -92,7 +92,7 @@ class Copies:
             return False
         cells = line.text.split()
         size = int(cells[0])
-        row_kind = (rank, *cells[2:5])
+        row_kind = (rank, *cells[2:5])  # type, redop and root, behind size and count
         before = self._sizes.get(row_kind, -1)  # -1, below any size: there is none
         self._sizes[row_kind] = size
         if not kinds.isdisjoint(_FOOTERS):
@@ -117,6 +117,6 @@ class Copies:
             # Copies of a program may print all of their banners first.
             return not before.isdisjoint(_BEHIND_BANNER)
         # A list of devices and a header stand above the rows of their own execution.
-        has_started = "bounds" in before or prints_rows
+        has_started = "bounds" in before or prints_rows  # bounds: a line that closes the table
         is_above_rows = parsed.stage in {Stage.DEVICES, Stage.HEADER}
         return is_above_rows and has_started and not self.are_several

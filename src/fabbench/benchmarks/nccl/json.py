@@ -44,7 +44,7 @@ def read_document(text: str) -> Record | None:
         return None
     decoder = json.JSONDecoder(parse_float=str, parse_int=str)  # numbers as they are printed
     try:
-        document, _ = decoder.raw_decode(text, begin.end() - 1)
+        document, _ = decoder.raw_decode(text, begin.end() - 1)  # from its brace on
     except (ValueError, RecursionError):
         return Record(benchmark="nccl", incomplete=_CUT)
     library = "rccl" if "rccl_version" in document else "nccl"

@@ -32,7 +32,7 @@ _OPERATORS = ", ".join(OPS)
 
 # Each rank has a part of the size.
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
-_UNKNOWN = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of its own
+_OF_UNKNOWN_SIZES = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of its own
 # Options that fabbench passes itself: given again, they would change what is measured without its
 # knowledge.
 _OWN_SHORT = (
@@ -172,7 +172,8 @@ class NcclWork(Work):
 
     def possible_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes that any collective prints, in whatever release; empty: unknown."""
-        unknown = _UNKNOWN if hosts else _UNKNOWN | _SPLIT  # without hosts, ranks are not known
+        # Without hosts it is not known between how many ranks a size is split.
+        unknown = _OF_UNKNOWN_SIZES if hosts else _OF_UNKNOWN_SIZES | _SPLIT
         if not unknown.isdisjoint(self.collectives):
             return ()
         sizes: set[int] = set()
@@ -191,7 +192,7 @@ class NcclWork(Work):
         types = TYPES if self.dtype == ALL else (self.dtype,)
         widths = {DTYPE_BYTES[name] for name in types}
         for name in self.collectives:
-            if name in _UNKNOWN:
+            if name in _OF_UNKNOWN_SIZES:
                 continue
             for width in widths:
                 # The bytes of which a printed size is a multiple.

@@ -193,7 +193,7 @@ def read_check(column: Column, cell: str) -> Check:
     """Read the cell of a check: wrong elements, or a relative error, which may be any number."""
     if cell == "N/A":
         return Check(is_done=False)
-    if cell[-1] in "nf":  # of errors only nan and inf are wrong
+    if cell[-1] in "nf":  # nan and inf, by their last letters: of errors, only these are wrong
         return Check(is_done=True, is_wrong=True)
     if column.metric == "error" and re.fullmatch(_RELATIVE_ERROR, cell):
         return Check(is_done=True)

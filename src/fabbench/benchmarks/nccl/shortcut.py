@@ -44,7 +44,7 @@ class Models(dict[tuple[str, ...], Model]):
             return
         if len(self) >= _MOST_CELLS:
             self.clear()
-        dtype, *kind = printed.cells[2:-8]
+        dtype, *kind = printed.cells[2:-8]  # type, redop and root, between count and sides
         checks = printed.cells[-5::4]  # the last cell of each side
         out_of_place, in_place = map(_without_figures, row.points)
         model = Model(DTYPE_BYTES[dtype], row.checked, out_of_place, in_place)
@@ -97,7 +97,8 @@ def fast_rows(layout: Layout, models: Models, add_sample: AddSample) -> Shortcut
 
     For speed, tuples are made directly, at half the cost of a NamedTuple's own constructor.
     """
-    _, time_column, rate_column, *_ = layout[-5:]  # both sides and both rates have the same form
+    # The check of the first side, then the second side: both sides and rates have the same form.
+    _, time_column, rate_column, *_ = layout[-5:]
     as_time = _reader_of_figures(time_column._replace(stat=""))
     as_rate = _reader_of_figures(rate_column._replace(stat=""))
     new_tuple = tuple.__new__
@@ -128,6 +129,6 @@ def fast_rows(layout: Layout, models: Models, add_sample: AddSample) -> Shortcut
 def _point_like(size: int, side: Side, model: Point) -> Point:
     """Return the point of a side: the labels and metrics are those of the model."""
     time, algbw, busbw = side
-    _, labels, metrics, rest = model
-    values = (time.value, algbw.value, busbw.value, *rest)
+    _, labels, metrics, wrong = model  # the wrong elements alone, if they are stated
+    values = (time.value, algbw.value, busbw.value, *wrong)
     return tuple.__new__(Point, (size, labels, metrics, values))

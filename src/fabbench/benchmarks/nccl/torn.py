@@ -59,7 +59,7 @@ class TornRows:
             before = self.release_held()
             self.held = Held(line)
             return before
-        has_cells = len(line.text.split()) > 2
+        has_cells = len(line.text.split()) > 2  # two may be of any text
         if not has_cells or not is_rest_of_row(line.text, self._layouts[0]):
             return None
         return [*self.release_whole_row(), Remains(line)]
@@ -80,7 +80,8 @@ class TornRows:
     def release_held(self, before: RowLine | None = None) -> Rows:
         """Return what is held, whole or damaged, and hold nothing. `before`: the row that follows.
 
-        A single word above a whole row may be the name of a host, and nothing of the table.
+        A single word above a whole row may be the name of a host, and nothing of the table: where
+        debug text tore the line, it ends in UNREADABLE.
         """
         held = self.held
         self.held = None
@@ -96,8 +97,8 @@ class TornRows:
     def _whole(self, line: Line) -> RowLine | None:
         """Return the row that a line is by itself; None if it is none.
 
-        The rest of a row may look like one where numbers may belong to the name of a host: then
-        its figures have to be plausible.
+        The rest of a row may look like one where numbers may belong to the name of a host, before
+        UNREADABLE: then its figures have to be plausible.
         """
         row = read_row(line, self._layouts)
         is_behind_name = self.held is not None and self.held.line.text.endswith(UNREADABLE)
@@ -149,7 +150,7 @@ class TornRows:
     def _may_begin_row(self, text: str) -> bool:
         """Return whether a line may be the beginning of a torn row.
 
-        The end of its last cell may be that of a name.
+        The end of its last cell may be that of a host's name, where UNREADABLE stands behind it.
         """
         may_be_name = text.endswith(UNREADABLE) and text.lstrip()[0].isdigit()
         return may_be_name or begins_row(text, self._layouts)
