@@ -35,6 +35,7 @@ def why_unsupported(fabric: str, host: "Host") -> str:
         return ""
     profile = _GOOGLE_PROFILES.get(fabric)
     if profile is not None:
+        # `settings` has NCCL's variables of these platforms, where a host is of one.
         missing = f"pods have it where --cluster-profile {profile} declares it."
         return "" if fabric in host.settings else missing
     return _why_no_device(fabric, host)
@@ -76,6 +77,7 @@ def network_proof(
 
     `nics`: how many NCCL has to list in every rank; None: those of the host that has the fewest.
     """
+    # NCCL has to list all NICs of these networks; of others, no number is demanded.
     if nics is None and fabric in {"efa", "ib"}:
         linked = [host.linked(fabric) for host in hosts]
         nics = min(map(len, linked)) or None

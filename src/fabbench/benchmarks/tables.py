@@ -107,6 +107,7 @@ def _named_columns(words: Sequence[str], known: Mapping[str, Column]) -> list[Co
     """Return the column of a name; several where the blanks between them are collapsed."""
     columns: list[Column] = []
     name = ""  # of the words since the last known column
+    # Longer text is not tried word by word: that would take time.
     for word in words if len(words) < _MOST_WORDS else ():
         name += word
         column = _column(name, known)

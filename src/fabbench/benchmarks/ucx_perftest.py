@@ -144,6 +144,7 @@ def _figures(row: Row) -> Sequence[Sequence[Printed]]:
 def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Printed) -> bool:
     """Return whether one message was sent per printed time, or by several threads together."""
     low, high = product(time.times(1e-6), rate)  # messages sent in the printed time
+    # That is one, or, of several threads, two or more.
     if high < 1 or (low > 1 and high < 2):
         return False
     return not size or bandwidth.times(_MIB).agrees(rate.times(size))
@@ -151,6 +152,7 @@ def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Prin
 
 def _are_of_one_test(execution: Execution) -> bool:
     """Return whether rows can be of one test: their iterations add up, and their size is one."""
+    # Each thread counts its own iterations: one of them is enough.
     rows = [row for row in execution.progress if "[thread 0]" in row.line.text]
     rows += execution.rows
     counts = [int(row.cells[0]) for row in rows]
@@ -158,7 +160,7 @@ def _are_of_one_test(execution: Execution) -> bool:
     largest: list[float] = []
     for _, bandwidth, rate in chain.from_iterable(map(_figures, rows)):
         smallest.append(bandwidth.low / rate.high)
-        largest.append(bandwidth.high / (rate.low or 1e-9))
+        largest.append(bandwidth.high / (rate.low or 1e-9))  # of a rate of 0, any size
     have_one_size = max(smallest, default=0) <= min(largest, default=0)
     return have_one_size and counts == sorted(counts)
 

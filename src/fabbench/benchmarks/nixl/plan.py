@@ -134,7 +134,7 @@ class NixlWork(PairWork):
             **asdict(self),
             address=_ANY_ADDRESS if side.role == "server" else ADDRESS,
             port=PORT,
-            library=self._network(fabric).partition(" ")[0],
+            library=self._network(fabric).partition(" ")[0],  # the back end: UCX of `UCX tcp`
             way=self.operation.upper(),
             kind=_MEMORY[self.memory],
             buffer=self.max_bytes * self.batch * self.threads,  # all of it is registered
@@ -145,6 +145,7 @@ class NixlWork(PairWork):
             role=side.role,
             host=side.at,
             env=env,
+            # An image may choose another network with these.
             unset=tuple(name for name in _CHOSEN if name not in env),
         )
 
@@ -154,7 +155,7 @@ class NixlWork(PairWork):
             cuda=",cuda_copy" if self.memory == "cuda" else "",
             interface=side.device,
             ports=",".join(f"{name}:1" for name in side.host.linked(fabric)),
-            gpu=int(side.role == "client"),  # each side sees its own alone
+            gpu=int(side.role == "client"),  # p2p: the server sees GPU 0 alone, the client GPU 1
         )
         settings = (word.partition("=") for word in text.split())
         return {name: value for name, _, value in settings if value}

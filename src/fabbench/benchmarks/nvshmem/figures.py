@@ -80,7 +80,7 @@ def case_of(job: str) -> str:
         return HOST_TITLES[job.lower()]
     device = _DEVICE.fullmatch(job)  # `device_reduction`, `alltoall_device`
     if device is not None:
-        name = collective(job) or device[1] or device[2]
+        name = collective(job) or device[1] or device[2]  # what stands beside `device`
         return f"{name}_latency"
     return DIRECTION.sub("", job).removesuffix("_msgrate")
 
@@ -319,7 +319,7 @@ def _labeled(row: Row, notes: _NotesByKind) -> Row:
 
 
 def _labels(row: Row, notes: _NotesByKind, metrics: AbstractSet[str]) -> dict[str, str]:
-    """Return the labels of a row in the words of the contract; an empty one: it has none."""
+    """Return the labels of a row in the words of docs/formats.md; an empty one: it has none."""
     labels = dict(row.labels)
     for name, label in row.labels.items():
         if label.lower() in _NONE:
@@ -398,7 +398,8 @@ def _add_failures(record: Record, notes: _NotesByKind) -> None:
     record.failures += (f"NVSHMEM reported: {error}" for error in dict.fromkeys(errors))
     below = len(notes.below_rows("options"))
     above = len(notes.by_kind["options"]) - below
-    # Each PE prints the options once: those below the rows are of PEs that start again.
+    # Each PE prints the options once. If all have done so above the rows, those below are of PEs
+    # that start again.
     if notes.row_count and below and above == len(notes.pes):
         record.incomplete = (
             "Below the last row the options of another execution are printed, and it has no row."

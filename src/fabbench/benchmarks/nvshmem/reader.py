@@ -147,9 +147,9 @@ def _header_events(job: str, layout: Layout, execution: Execution | None) -> Eve
 
     `job`: the title on the line of the names itself; empty: it has none.
 
-    What columns mean is certain where sizes are counted, too. Without, 3.1 prints bandwidths
-    between two PEs in the columns of collectives. None: the title is cut, or not that of such
-    columns.
+    What columns mean is certain where sizes are counted, too (the column `count`), and of
+    collectives that print one size in all releases. Without, 3.1 prints bandwidths between two PEs
+    in the columns of collectives. None: the title is cut, or not that of such columns.
     """
     title = job
     # So far there is a title, and no header below it.
@@ -162,7 +162,7 @@ def _header_events(job: str, layout: Layout, execution: Execution | None) -> Eve
         return _not_read_events(execution)
     if CUT_TITLE.fullmatch(title) or (kind and "bandwidth" in metrics):
         return None
-    if kind in figures.UNSIZED:
+    if kind in figures.UNSIZED:  # whose column of sizes has the threads of a block
         layout = (_THREADS, *layout[1:])
     begins = _begins_program(job, execution) if job else _begins_excerpt(title, execution)
     events: list[Event] = [Begin()] if begins else []
@@ -274,6 +274,7 @@ def _around_tables(text: str, execution: Execution | None) -> Events | None:
     """
     if text.startswith("min_size:"):
         return _options(text, execution)
+    # A PE's number and, in place of the quoted line, that on its node.
     pes = [Note("pe", *numbers) for numbers in _MYPE.findall(text)]
     if pes:
         return _pes(pes, execution)

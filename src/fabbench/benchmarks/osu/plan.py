@@ -178,7 +178,7 @@ class OsuWork(Work):
         unset = tuple(variable for variable in _MISLEADING if variable not in env)
         commands: dict[str, tuple[Command, ...]] = {}
         for name in self.tests:
-            program = hosts[0].programs.get(name, name)
+            program = hosts[0].programs.get(name, name)  # mpirun starts one path on all hosts
             ranks = self._ranks(name, len(hosts))
             argv = (program, *self._options(name))
             command = Command(argv=argv, env=env, unset=unset, ranks=ranks)
@@ -235,6 +235,7 @@ def environment(fabric: str) -> Mapping[str, str]:
             "OMPI_MCA_btl_base_verbose": "30",
         }
     if fabric in {"ib", "roce"}:
+        # Without `any`, Open MPI uses UCX only with transports and devices of its own lists.
         ucx = {
             "OMPI_MCA_pml": "ucx",
             "OMPI_MCA_pml_ucx_tls": "any",

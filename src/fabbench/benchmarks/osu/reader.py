@@ -158,7 +158,7 @@ def _comment(text: str, execution: Execution) -> Events | None:
         # -T prints a table per type below one title.
         dtype = str(facts["datatype"])
         return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
-    if "window size: varied" in text:
+    if "window size: varied" in text:  # -V: a column per window size, which is not read
         return (_WINDOWS,)
     return (Setting(facts=facts),) if facts else _header(text, execution)
 
@@ -199,6 +199,7 @@ def _layouts(layout: Layout, names: str, execution: Execution) -> Sequence[Layou
     # osu_get_mbw prints a second number without a name, and -f its columns in some releases.
     if GAP.split(names)[-1].startswith("Avg"):
         average = layout[-1]
+        # Without names: minimum, maximum and iterations, of -f.
         spread = (average._replace(stat="min"), average._replace(stat="max"))
         return [layout, (*layout, *spread, IGNORED)]
     if case == "get_mbw":

@@ -118,7 +118,7 @@ class PerftestWork(PairWork):
         del hosts
         if self.all_sizes:
             return _ALL_SIZES
-        usual = 65536 if self.test.endswith("_bw") else 2
+        usual = 65536 if self.test.endswith("_bw") else 2  # perftest's own
         return self.sizes or (usual,)
 
     @property

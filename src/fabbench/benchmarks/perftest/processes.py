@@ -148,7 +148,7 @@ class Process(Execution):
         """
         if not self.may_run_with(other):
             return False
-        if len(self.addresses) == len(other.addresses) == 2:
+        if len(self.addresses) == len(other.addresses) == 2:  # each printed local and remote ones
             return self.is_other_end(other)
         return {self.side, other.side} == {"server", "client"}
 
@@ -176,6 +176,7 @@ class Process(Execution):
         if kind == "title" and self.has_title:
             # A second title shows that two print in turns, unless the first has failed.
             return bool(self.record.failures)
+        # A banner ends a process that has printed more; other lines may come late.
         return stage == Stage.START < self.stage
 
     def reach_stage_of(self, kind: str) -> None:

@@ -136,7 +136,7 @@ def _record(processes: Sequence[Process]) -> Record:
 
 def _merge(record: Record, other: Record) -> None:
     """Add what a process reported."""
-    record.benchmark = other.benchmark
+    record.benchmark = other.benchmark  # fabtests where a script's summary is of it
     record.case = record.case or other.case
     record.incomplete = record.incomplete or other.incomplete
     record.off_fabric = record.off_fabric or other.off_fabric

@@ -90,6 +90,7 @@ def read_header(text: str) -> Sequence[Layout]:
     names = [name for name in _GAP.split(text) if name.strip()]
     layout = read_columns(names, _COLUMNS)
     begins_with_size = layout[:1] == (SIZE,)
+    # The iterations are second, or third behind `#sl`.
     if not begins_with_size or _ITERATIONS not in layout[1:3]:
         return ()
     first = layout.index(_ITERATIONS) + 1

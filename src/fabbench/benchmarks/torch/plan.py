@@ -82,7 +82,7 @@ class TorchWork(Work):
             shape = [word for size in sizes for word in ("--size", size)]
         words = (
             self.python or PYTHON,
-            f"{{folder}}/{FILE}",
+            f"{{folder}}/{FILE}",  # {folder} is of the step: `files` below is put there
             *shape,
             *("--dtype", self.dtype),
             *("--trials", str(self.trials)),

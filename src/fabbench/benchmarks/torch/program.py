@@ -91,6 +91,7 @@ def header(trials: int, warmup: int, ranks: int) -> str:
 
 def row(size: int, ranks: int, algbw: float) -> str:
     """Return the row of one payload; `algbw` is in bytes per second."""
+    # Units are listed from the largest to the byte: the first one that divides the size counts.
     divisors = (unit for unit, width in _UNITS.items() if size % width == 0)
     unit = next(divisors)
     payload = size // _UNITS[unit]
@@ -153,6 +154,7 @@ def main() -> int:
     except ImportError as error:
         report(f"ModuleNotFoundError: {error} ({sys.executable}): pip install torch\n")
         return _NO_TORCH
+    # Where a launcher shows each rank its own GPU alone, that is number 0.
     torch.cuda.set_device(local % max(torch.cuda.device_count(), 1))
     distributed = importlib.import_module("torch.distributed")
     master = f"[{args.master}]" if ":" in args.master else args.master

@@ -155,7 +155,7 @@ def _payload_events(number: str, unit: str) -> Iterator[Event]:
     size = int(exact.to_integral_value())
     yield Setting(size=size)
     _, _, decimals = number.partition(".")
-    if len(decimals) == 3:
+    if len(decimals) == 3:  # as many as it rounds to: a payload with fewer is exact
         meaning = f"The payload is printed with three decimals: {size} bytes are assumed."
         yield note("size-truncated", meaning)
 
