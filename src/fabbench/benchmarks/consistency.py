@@ -70,8 +70,8 @@ _HUGE = Printed(math.inf, low=1e15, high=math.inf)
 def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
     """Read a printed number; the printed unit is 10^exponent base units.
 
-    `decimals`: how many the program rounds to, if trailing zeros may have been omitted. Raise
-    ValueError for anything that is not a number.
+    inf stands for any huge number, nan for any number. `decimals`: how many the program rounds to,
+    if trailing zeros may have been omitted. Raise ValueError for anything that is not a number.
     """
     if _NUMBER.fullmatch(token):
         return printed_number(token, exponent, decimals)
@@ -177,7 +177,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     odd = everything - _positions(lengths, length) if count > half else set()
     wide: set[int] = set()  # the rows that had a wide figure so far, from left to right
     is_shifted = False  # whether all rows that end alike had one: others may end further left
-    columns = zip(*rows, strict=False)
+    columns = zip(*rows, strict=False)  # as many as the shortest row has
     for left, cells in pairwise(columns):  # two neighbors
         ends = [cell[1] for cell in cells]
         end, _ = _most_common(ends)
@@ -261,6 +261,7 @@ def gap(sizes: Sequence[int], *, once: bool = False) -> str:
             odd.append(step)
     is_regular = count >= max(4, 0.75 * len(steps))
     is_twice = once and any(before == after for before, after in odd)
+    # A usual factor of 1 is that of no sweep: sizes repeat.
     if not odd or usual <= 1 or not (is_regular or is_twice):
         return ""
     last, following = map(format_size, odd[0])

@@ -437,7 +437,8 @@ class Execution:
     def _odd_rows(self, rows: Sequence[Row]) -> set[int]:
         """Return the positions of rows of one table that cannot be whole.
 
-        All of them, if several programs print it, or its columns are those of another test.
+        All of them, if several programs print it, or its columns are those of another test. (Of
+        tables whose sizes need not ascend, neither is asked.)
         """
         is_of_test = are_of_test(rows[0].layout, self.record.case or "")
         if self.table.ascending and (self.are_mixed(rows) or not is_of_test):

@@ -31,7 +31,7 @@ def why_unsupported(fabric: str, host: "Host") -> str:
         return f"it takes two GPUs of one host, and {count} found."
     if fabric == "nvlink":
         return _why_no_nvlink(host)
-    if fabric in {*NO_NETWORK, "tcp"}:
+    if fabric in {*NO_NETWORK, "tcp"}:  # which take no device
         return ""
     profile = _GOOGLE_PROFILES.get(fabric)
     if profile is not None:

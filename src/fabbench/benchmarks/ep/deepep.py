@@ -130,6 +130,7 @@ def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
     time = next(filter(None, printed_times), "")
     times = {"time": printed(time, exponent=-6)} if time else {}
     default_way = "NVL" if is_nvl else ""
+    # Network → rate: there is one, or that over RDMA and that over NVLink.
     rates = {part["way"] or default_way: part["rate"]}
     if part["nvl"]:
         rates["NVL"] = part["nvl"]

@@ -75,7 +75,7 @@ class NcclExecution(Execution):
                 self.copies.note_device(event)
             else:
                 self.add(event)
-        if parsed.kind in {"header", "units"}:
+        if parsed.kind in {"header", "units"}:  # both say what columns rows have
             layout = self.layouts[0]
             self.torn = TornRows(self.layouts)
             self.shortcut = fast_rows(layout, models_of(layout), self.add_sample)

@@ -260,6 +260,7 @@ def sample(printed: RowLine, figures: Figures | None = None) -> Sample:
     """Return what a row measured, without its points. `figures`: those of its cells, if known."""
     if figures is None:
         figures = read_figures(printed.layout, printed.cells)
+    # Where the time is that of the CPU, nothing is known of that of the rates.
     sides = [
         (side.get("time", ANYTHING), side["algbw"], side["busbw"])
         for stat, side in figures.items()

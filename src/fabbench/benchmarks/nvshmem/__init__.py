@@ -82,6 +82,7 @@ class Nvshmem(RunBenchmark):
             is_title = text.strip("# \t").isidentifier()
         else:
             is_title = first == "|"  # of a boxed table
+        # A title has one unit, names of columns have several.
         is_with_unit = "(GB/s)" in text and text.count("(") == 1
         return is_title or is_with_unit
 

@@ -280,7 +280,7 @@ def _around_tables(text: str, execution: Execution | None) -> Events | None:
         return _pes(pes, execution)
     command = _COMMAND.fullmatch(text)
     if command is not None:
-        return (Command((Setting(command["program"]),)), Stop())
+        return (Command((Setting(command["program"]),)), Stop())  # it ends what is above
     notes = [*_shown_by_debug_text(text)]
     quote = " ".join(text.split())[:LONGEST_QUOTE]
     if _FATAL.match(text):

@@ -103,6 +103,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         title = _TITLE.fullmatch(text)
         if title is not None:
             return _title(title)
+    # Names of columns may have no number sign.
     if execution is not None and text.lstrip().startswith(("#", "Size ", "Overall(")):
         return _comment(text.strip(), execution)
     if "osu_" in text:
@@ -308,11 +309,13 @@ def _is_overlap(overlap: Printed, figures: Figures) -> bool:
     overall, compute, pure = (
         next(iter(figures[stat].values())) for stat in ("", "compute", "pure-comm")
     )
-    least = overall.low - compute.high
-    most = overall.high - compute.low
-    if most < pure.low * (1 - overlap.high):
+    # The time of communication that no computing hid.
+    least_left = overall.low - compute.high
+    most_left = overall.high - compute.low
+    if most_left < pure.low * (1 - overlap.high):
         return False
-    return not overlap.value or least <= pure.high * (1 - overlap.low)
+    # An overlap of 0 stands for any below it, too.
+    return not overlap.value or least_left <= pure.high * (1 - overlap.low)
 
 
 def _remains(text: str, layout: Layout) -> bool:

@@ -304,7 +304,7 @@ def _command(command: "Command") -> Iterator[Event]:
     yield Note("both", "".join(flags & {"b", "bidirectional"}))
     yield Note("cycles", "".join(flags & {"C", "report-cycles"}))
     memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]  # use_cuda → cuda
-    # (Atomics have one size, whatever the options.)
+    # (Atomics have one size, whatever the options. Raw Ethernet begins with another one.)
     has_all_sizes = bool(flags & {"a", "all"}) and "atomic" not in command.program
     yield Setting(
         command.program,
