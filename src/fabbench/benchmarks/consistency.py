@@ -171,7 +171,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     # Row → where each of its cells starts and ends in the line.
     rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
     everything = {*range(len(rows))}
-    half = max(len(rows) // 2, 2)  # what most have, more than half do, and at least three
+    half = max(len(rows) // 2, 2)  # most are more than this: three rows at least
     lengths = [len(row) for row in rows]
     length, count = _most_common(lengths)
     odd = everything - _positions(lengths, length) if count > half else set()
@@ -179,7 +179,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     is_shifted = False  # whether all rows that end alike had one: others may end further left
     columns = zip(*rows, strict=False)  # as many as the shortest row has
     for left, cells in pairwise(columns):  # two neighbors
-        ends = [cell[1] for cell in cells]
+        ends = [end_of_cell for _, end_of_cell in cells]
         end, _ = _most_common(ends)
         usual = _positions(ends, end)
         tight = _tight(left, cells)
@@ -190,8 +190,8 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
             is_explained = at in wide if ends[at] > end else is_shifted
             if not is_explained:
                 odd.add(at)
-        numbers = zip(texts, cells, strict=True)
-        have_decimals = ["." in text[slice(*cell)] for text, cell in numbers]
+        spans = zip(texts, cells, strict=True)
+        have_decimals = ["." in text[slice(*cell)] for text, cell in spans]
         if sum(have_decimals) > half:
             odd |= _positions(have_decimals, value=False)
     return odd
@@ -216,7 +216,7 @@ def _tight(left: _Cells, cells: _Cells) -> set[int]:
     `left`: the column left of them.
     """
     pairs = zip(left, cells, strict=True)
-    blanks = [cell[0] - neighbor[1] for neighbor, cell in pairs]
+    blanks = [start - end_of_left for (_, end_of_left), (start, _) in pairs]
     fewest = min(blanks)
     # With a single blank in every row, all figures may be too wide for their column.
     are_alike = fewest >= max(2, *blanks)
@@ -230,7 +230,7 @@ def _displaced(cells: _Cells, ending_alike: AbstractSet[int], half: int) -> set[
     ends count; else a cell may start or end where most do. `ending_alike`: those that end where
     most do.
     """
-    starts = [cell[0] for cell in cells]
+    starts = [start_of_cell for start_of_cell, _ in cells]
     start, starting_alike = _most_common(starts)
     others = {*range(len(cells))} - ending_alike
     if max(starting_alike, len(ending_alike)) <= half:

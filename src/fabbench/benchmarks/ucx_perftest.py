@@ -155,7 +155,7 @@ def _are_of_one_test(execution: Execution) -> bool:
     # Each thread counts its own iterations: one of them is enough.
     rows = [row for row in execution.progress if "[thread 0]" in row.line.text]
     rows += execution.rows
-    counts = [int(row.cells[0]) for row in rows]
+    counts = [int(row.cells[0]) for row in rows]  # the iterations so far
     smallest: list[float] = []
     largest: list[float] = []
     for _, bandwidth, rate in chain.from_iterable(map(_figures, rows)):
@@ -189,7 +189,8 @@ def _is_finished(execution: Execution, results: dict[str, Row]) -> bool | None:
     first, *others = results.values()
     # Without a row `Final:`, the last row is the result if it counts all iterations.
     if not others and not first.final and execution.iterations:
-        return int(first.cells[0]) >= execution.iterations
+        iterations = int(first.cells[0])
+        return iterations >= execution.iterations
     # A test of a batch has begun, and has no row.
     if execution.labels and execution.labels["operation"] not in results:
         return False

@@ -97,7 +97,7 @@ class Summary:
             return None
         self.kinds.add(kind)
         operation = f"{self.operation} {kind}" if kind in {"recv", "send"} else self.operation
-        metric, exponent = _METRICS.get(kind, ("bandwidth", 9))
+        metric, exponent = _METRICS.get(kind, ("bandwidth", 9))  # in GB/s
         # Statistic → the figure; the main one, such as the mean, has an empty statistic.
         figures = {
             _STATS.get(name, "").format(operation): {metric: printed(number, exponent)}

@@ -111,7 +111,7 @@ class Copies:
         is_labeled_otherwise = bool(rank) == bool(self._kinds.get(""))
         prints_rows = rank == self.printer and has_rows
         if not before and parsed.stage <= Stage.HEADER and is_labeled_otherwise:
-            # It is the rank's first line: this execution has ended, or is rows whose head is cut off.
+            # The rank's first line: this execution has ended, or is rows whose head is cut off.
             return finished or prints_rows
         if parsed.stage is Stage.BANNER:
             # Copies of a program may print all of their banners first.

@@ -76,7 +76,7 @@ class NcclExecution(Execution):
             else:
                 self.add(event)
         if parsed.kind in {"header", "units"}:  # both say what columns rows have
-            layout = self.layouts[0]
+            layout = self.layouts[0]  # its figures have the columns that all layouts have
             self.torn = TornRows(self.layouts)
             self.shortcut = fast_rows(layout, models_of(layout), self.add_sample)
 

@@ -108,7 +108,7 @@ def fast_rows(layout: Layout, models: Models, add_sample: AddSample) -> Shortcut
         cells = text.split()
         kind = cells[2:-8]  # type, redop and root, between the count and the two sides
         try:
-            time, algbw, busbw, check, *second = cells[-8:]
+            time, algbw, busbw, check, *second = cells[-8:]  # the two sides have as many cells
             time2, algbw2, busbw2, check2 = second
             model = models[*kind, check, check2]
             size = _count(cells[0])

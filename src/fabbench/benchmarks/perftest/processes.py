@@ -309,7 +309,7 @@ class Process(Execution):
         row = self.read(printed)
         if row is None:
             return ()
-        above = self.rows[-1:]
+        above = self.rows[-1:]  # the last row so far, if there is one
         if self.has_title and above and row.size < above[0].size:
             # Below a title are the rows of one process: this one's heading is missing.
             self._end_rows()
