@@ -423,12 +423,12 @@ def _ranks(low: float, high: float) -> Iterable[int]:
 
     Ends are widened by 1e-9, as floats are not exact.
     """
-    if low >= 1:
+    if low >= 1:  # which no number has
         return
     fewest = 1 / (1 - low)
     minimum = max(math.ceil(fewest - 1e-9), 1)
     maximum = _MAX_RANKS
-    if high < 1 - 1 / _MAX_RANKS:
+    if high < 1 - 1 / _MAX_RANKS:  # else the range reaches 1, and any large number fits
         maximum = math.floor(1 / (1 - high) + 1e-9)
     if minimum <= maximum:
         yield minimum

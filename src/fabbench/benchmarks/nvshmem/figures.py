@@ -155,6 +155,7 @@ def settle(execution: Execution) -> Sequence[Row]:
     record = execution.record
     rows = _printed_rows(execution, notes)
     highest = max(notes.pes, default=-1)  # PEs count from 0; -1: none has said its number
+    # Some PEs may not have said theirs: rates may show more of them.
     ranks = max(highest + 1, _implied_ranks(rows))
     facts: dict[str, str | int | None] = {
         "iterations": notes.options.get("iterations"),
@@ -359,7 +360,7 @@ def _add_network(record: Record, notes: _NotesByKind) -> None:
     With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the
     data; on one host without any, PEs access each other's memory directly.
     """
-    transport = notes.first("transport")
+    transport = notes.first("transport")  # `none`: NVSHMEM has said so; empty: it has said nothing
     hosts = int(record.facts.get("hosts", 0))  # 0: not all PEs said where they are
     network_facts: dict[str, Note] = {}
     if transport.value == "libfabric":

@@ -275,7 +275,7 @@ def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
         yield Note("device", setup["Device"])
     if setup.get("Transport type") == "IW":
         yield Note("setup", IWARP)
-    is_connected = setup.get("Connection type", "RC") in _CONNECTED
+    is_connected = setup.get("Connection type", "RC") in _CONNECTED  # perftest's default is RC
     facts: dict[str, str | int] = {}
     for name, value in setup.items():
         if name in _FACTS:
