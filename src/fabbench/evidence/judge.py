@@ -377,7 +377,8 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     requirement = f"{proof.fabric} was requested"
     if contradicts(transport, accepted):
         yield Outcome.OFF_FABRIC, f"{requirement}, but {transport} carried the data."
-    elif (  # no line shows what carried the data: the network that was chosen for it counts
+        return  # what carried the data is known
+    if (  # no line shows what carried the data: the network that was chosen for it counts
         transport not in accepted
         and proof.fabric not in NO_NETWORK
         and contradicts(network, accepted)
@@ -385,7 +386,7 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
         yield Outcome.OFF_FABRIC, f"{requirement}, but the library chose {network} as its network."
     elif link := _other_link(record, proof.fabric):
         yield Outcome.OFF_FABRIC, f"{requirement}, but the link of the NICs was {link}."
-    # Besides what is wrong, what is unknown.
+    # Besides what is wrong, what is unknown: its sentence is shown only if nothing is wrong.
     if transport == "libfabric":
         yield (
             Outcome.UNPROVEN,
@@ -427,7 +428,8 @@ def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
 def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str] | None:
     """Return how many NICs each rank must use, and who says so; None: nothing does.
 
-    Without a requested fabric the number matters only where EFA is used.
+    Without a requested fabric the number matters only where EFA is used, whose number follows from
+    the instance type.
     """
     uses_efa = _uses_efa(record)
     if not uses_efa and not (proof and proof.fabric):
@@ -438,8 +440,8 @@ def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str] | None:
     kind = _system(record, proof) if uses_efa else None
     if kind is None:
         return None
-    usual = min(kind.nics)  # a type may have one of several numbers
-    return usual, f"{kind.name} has {usual} EFA interfaces"
+    fewest = min(kind.nics)  # a type may have one of several numbers: less than each is too few
+    return fewest, f"{kind.name} has {fewest} EFA interfaces"
 
 
 def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
@@ -451,7 +453,7 @@ def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
         return
     requirement = f"Ranks were to use only {listed(proof.devices)}"
     nics = record.facts.get("nics")
-    names = str(record.facts.get("devices", "")).split("+")
+    names = str(record.facts.get("devices", "")).split("+")  # of `mlx5_0+mlx5_1`
     others = [name for name in names if name and name not in proof.devices]
     if others:
         yield Outcome.OFF_FABRIC, f"{requirement}, but used {listed(others)}."
@@ -493,7 +495,10 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
 
 
 def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
-    """Return a record with the only instance type that fits, if nothing states another."""
+    """Return a record with the only instance type that fits, if nothing states another.
+
+    Only where EFA is used: the types are those of EC2.
+    """
     given = proof.instance_type if proof else ""
     if given or not record.gpus or not _uses_efa(record) or "instance_type" in record.facts:
         return record
@@ -516,6 +521,7 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     transport = facts.get("transport")
     if _uses_efa(record) and not _knows_nics(record, proof):
         yield from _unchecked_nics(record)
+    # Whoever did not ask for libfabric's TCP may have meant EFA.
     if transport == "libfabric-tcp" and not (proof and proof.fabric == "ofi-tcp"):
         yield finding("provider-not-efa", record.evidence.get("provider", ""))
     explained = _explanations(record, ending)
@@ -601,7 +607,7 @@ def _other_link(record: Record, fabric: str) -> str:
     # A name that is not known, or a fabric without links of its own, contradicts nothing.
     if "" in fabrics or fabric not in _FABRIC_OF_LINK.values():
         return ""
-    return "" if fabric in fabrics else link
+    return "" if fabric in fabrics else link  # of mixed links, the right one may have been used
 
 
 def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
@@ -626,6 +632,7 @@ def _completeness(record: Record, ending: Ending | None) -> str:
     if any(_gaps(record, ending)) or _timeout(record, ending):
         return "no"
     is_end_shown = record.finished or record.is_at_end or record.status is not None
+    # What fabbench ran has ended before its eyes.
     return "yes" if ending or is_end_shown else "unknown"
 
 
@@ -696,7 +703,7 @@ def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
     """
     times = _times(log)
     both = sorted(times.keys() & last.keys())
-    if not both or not log.hosts:
+    if not both or not log.hosts:  # without names, the last log may be of other nodes
         return
     small = both[0]
     large = both[-1]
@@ -704,7 +711,7 @@ def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
     small_factor = times[small] / last[small]
     large_factor = times[large] / last[large]
     less, more = sorted((small_factor, large_factor))
-    # If both are slower alike, neither the delay nor the rate of the path tells why.
+    # If both are slower alike (by factors less than 2 apart), neither delay nor rate tells why.
     if more < _FAR_SLOWER or more < 2 * less:
         return
     is_delay = small_factor > large_factor
