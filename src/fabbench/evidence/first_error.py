@@ -137,7 +137,7 @@ class FirstErrors:
     """
     echoes: dict[str, ErrorLine] = field(default_factory=dict)
     """Process, or the program → the first that only follows from the end of another process."""
-    _sentences: dict[ErrorKind, ErrorLine] = field(default_factory=dict)
+    _hints: dict[ErrorKind, ErrorLine] = field(default_factory=dict)
     """The first lines that only have words of an error, by what they say."""
     _is_announced: bool = False
     """Whether the last line said that the next one is the error."""
@@ -175,7 +175,7 @@ class FirstErrors:
         kind = ErrorKind.ORIGIN if is_announced else _kind_of_error(text)
         error = ErrorLine(self.number, text)
         if kind is ErrorKind.GOES_ON:
-            self._sentences.setdefault(kind, error)
+            self._hints.setdefault(kind, error)
         elif kind is ErrorKind.FOLLOWS:
             self.echoes.setdefault(_PROGRAM, error)
         else:
@@ -190,7 +190,7 @@ class FirstErrors:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
         small = text.lower()
         may_be_error = any(map(small.__contains__, _STEMS)) or _STEM_FORMS.match(small)
-        if _RULE.fullmatch(text):
+        if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
         elif self._is_announced or may_be_error:
             self._read_error(text)
@@ -201,6 +201,7 @@ class FirstErrors:
 
     def _read_error(self, text: str) -> None:
         # By its form an origin; else part of a stack; else, outside of reports, only words.
+        # What is indented as code is a traceback's, and not the error that was announced.
         is_announced = self._is_announced and not text.startswith(_CODE)
         self._is_announced = _ANNOUNCES.search(text) is not None
         if is_announced or self._says_why(text):
@@ -223,7 +224,8 @@ class FirstErrors:
             # No origin: that takes the form of an error.
             kind = max(_kind_of_error(text), ErrorKind.WORDS)
             error = ErrorLine(self.number, text)
-            self._sentences.setdefault(kind, error)
+            self._hints.setdefault(kind, error)
+            # A report, or a heading of what follows, says less than the origin below it.
             is_report = _REPORTS.search(text) or text.rstrip().endswith(":")
             if kind is ErrorKind.WORDS and not is_report:
                 self._start_of_incident = self._start_of_incident or error
@@ -241,13 +243,13 @@ class FirstErrors:
         self._quiet_lines += 1
         if self._quiet_lines > _OVERCOME_AFTER:
             self.forget_warnings(_PROGRAM)  # also of a program that said why it gave up
-            self._sentences.clear()
+            self._hints.clear()
 
     @property
     def hint(self) -> str:
         """The first line that only has words of an error; empty: there is none."""
-        sentences = self._sentences  # by kind: the lowest says most
-        return sentences[min(sentences)].text.strip() if sentences else ""
+        hints = self._hints  # by kind: the lowest says most
+        return hints[min(hints)].text.strip() if hints else ""
 
     def first(self) -> str:
         """Return the first line that says why; empty: there is none.
@@ -257,7 +259,7 @@ class FirstErrors:
         errors = [*self.reasons.values()]
         if not errors and self.echoes:
             echo = min(self.echoes.values())
-            errors = [echo, self._sentences.get(ErrorKind.WORDS, echo)]  # the earlier of both
+            errors = [echo, self._hints.get(ErrorKind.WORDS, echo)]  # the earlier of both
         return min(errors).text.strip() if errors else ""  # that of the lowest line number
 
     def is_last(self) -> bool:

@@ -22,8 +22,6 @@ _SIGN = re.compile(rb"pg_config|pg_status")
 _SEARCHED = 4096
 _RANK = lazy(r"(?<!\d)(\d{1,9})(?:\.(?:pkl|pickle|json))?$")
 _NUMBER = lazy(r"\d{1,9}")
-_NUMBER_FIELD = {False: "collective_seq_id", True: "p2p_seq_id"}
-"""Whether an entry is of sends and receives → the field with its number."""
 _PENDING = frozenset({"scheduled", "started"})
 
 
@@ -52,7 +50,7 @@ def read_dump(data: bytes, name: str) -> Dump:
     if not isinstance(entries, list):
         raise _unreadable(name, "it has no list of entries")
     rank = _RANK.search(name)
-    number = int(rank[1]) if rank else -1
+    number = int(rank[1]) if rank else -1  # not known
     return Dump(number, content)
 
 
@@ -65,7 +63,7 @@ def _unreadable(name: str, why: str) -> MachineError:
 
 def record_of(dumps: Sequence[Dump]) -> Record:
     """Return what the dumps of a job's ranks show. Raise MachineError for a damaged one."""
-    hangs = Hangs(may_go_on=True)
+    hangs = Hangs(may_go_on=True)  # a healthy job can be dumped, too
     version = "unknown"
     for dump in dumps:
         try:
@@ -107,7 +105,8 @@ def _add_dump(hangs: Hangs, dump: Dump) -> None:
         is_peers = bool(entry.get("is_p2p") or ends_batch)
         group = Group(description or group_number, group_number, is_peers)
         state = hangs.groups.setdefault(group, {}).setdefault(dump.rank, RankState())
-        _add_call(state, entry, name, int(entry[_NUMBER_FIELD[is_peers]]))
+        number_field = "p2p_seq_id" if is_peers else "collective_seq_id"
+        _add_call(state, entry, name, int(entry[number_field]))
         last[group_number] = entry
         if state.waits_for is not None:
             hangs.line = (
@@ -121,7 +120,7 @@ def _add_call(state: RankState, entry: Mapping[str, Any], name: str, number: int
     `number`: that of the call in the sequence of its group.
     """
     sizes = entry["input_sizes"]
-    elements = str(math.prod(sizes[0])) if sizes else ""
+    elements = str(math.prod(sizes[0])) if sizes else ""  # of the first input, by its dimensions
     state.calls[number] = Call(name, elements)
     state.started = max(state.started or 0, number)
     is_pending = entry["state"] in _PENDING

@@ -31,7 +31,7 @@ _STATUS = lazy(
     r"\[PG (?P<group>[^]]*?) ?Rank (?P<rank>\d+)\].{0,300}[Ll]ast enqueued (?:NCCL )?work: "
     r"(?P<started>-?\d+), last completed (?:NCCL )?work: (?P<ended>-?\d+)"
 )
-_NUMBER = lazy(r"at work(?: sequence id)?: (\d+)")
+_GAVE_UP_IN = lazy(r"at work(?: sequence id)?: (\d+)")
 """The number of the collective in which the rank of a status gave up."""
 _HEARTBEAT = lazy(
     r"(?:\[PG (?P<group>[^]]*?) ?Rank (?P<rank>\d+)\].{0,200})?"
@@ -241,8 +241,8 @@ class Hangs:
     def _read_status(self, text: str, match: re.Match[str]) -> None:
         """Keep how far a rank of a group came, and the pending wait that belongs to this group."""
         rank = _rank_that_printed(text)
-        number = _NUMBER.search(text)
-        wait = self._take_pending_wait(rank, int(number[1])) if number else None
+        gave_up_in = _GAVE_UP_IN.search(text)
+        wait = self._take_pending_wait(rank, int(gave_up_in[1])) if gave_up_in else None
         is_peers = wait is not None and wait.is_peers
         group = _group_named(match["group"])._replace(is_peers=is_peers)
         state = self._state_of(group, rank)
@@ -250,10 +250,10 @@ class Hangs:
             return
         state.member = int(match["rank"])
         state.started = int(match["started"])
-        gave_up_at = _AT_WORK.search(text)  # says itself what the rank waits for
-        if gave_up_at is not None:
+        timed_out_at = _AT_WORK.search(text)  # says itself what the rank waits for
+        if timed_out_at is not None:
             self.line = self.line or text.strip()
-            state.waits_for = int(gave_up_at["number"])
+            state.waits_for = int(timed_out_at["number"])
         if wait is not None:
             _add_wait(state, wait)
 
@@ -337,7 +337,7 @@ class Hangs:
         They belong to the only group that there is; of several, to one without a name. What
         PyTorch says a second time when it ends a process is known already, and left out.
         """
-        known = self.job or self.groups
+        known = self.job or self.groups  # of all outputs of a job, where there are several
         groups = {name: _copied(ranks) for name, ranks in known.items()}
         unnamed = Group()
         if len(groups) == 1:
@@ -374,6 +374,7 @@ class Hangs:
     def _who_is_behind(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> "Behind":
         """Return who is behind: first where ranks called different collectives, else who is late.
 
+        Different collectives are an error of the program, and may be why ranks are late.
         A rank that waits itself, in whatever group, is not late. Sends and receives are left out:
         they concern only two ranks of a group.
         """
@@ -393,7 +394,7 @@ class Hangs:
         behind = ""
         to_look_at: Iterable[int] = self._stuck_watchdogs
         if len(set(queues.values())) > 1:
-            fewest = min(queues.values())
+            fewest = min(queues.values())  # who queued less may be whom the others wait for
             to_look_at = [rank for rank, count in queues.items() if count == fewest]
             most = max(queues.values())
             behind = f" {rank_numbers(to_look_at)} had queued {fewest} collectives, others {most}."
@@ -551,7 +552,7 @@ def _crossed_waits(groups: Mapping[Group, Ranks], waiting: Waiting, busy: Busy) 
         back = sentences.get(pair[::-1])
         if back:
             return Behind(f"{sentence}.{back}: {_PROGRAM}.", "the order of both", is_program=True)
-    for (_, other), sentence in sentences.items():
+    for (_, other), sentence in sentences.items():  # no deadlock: the first says where to look
         return Behind(f"{sentence}.", f"what {other.name} waits for")
     return Behind(sentence="", whom=_NOBODY_NAMED)
 
@@ -575,7 +576,7 @@ def _calls_at(ranks: Ranks, number: int) -> dict[int, Call]:
     """Return rank → what it called at a number of the sequence, where it is known."""
     calls: dict[int, Call] = {}
     for rank, state in ranks.items():
-        if number and number in state.calls:
+        if number and number in state.calls:  # 0: not printed, and may be of different calls
             calls[rank] = state.calls[number]
     return calls
 

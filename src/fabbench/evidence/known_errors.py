@@ -77,7 +77,7 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             kinds = ", ".join(_KINDS)
             raise ValueError(f"the kind {self.kind!r} is none of {kinds}")
         for expression in self.expressions:
-            required_literals(expression)
+            required_literals(expression)  # raises ValueError
 
     @property
     def expressions(self) -> list[str]:
@@ -117,9 +117,9 @@ _COUNTER = lazy(r"(?:==> )?((?:\S*/)?[a-z0-9]+_\w+)(?: <==)?[:=]?")  # its name,
 _FRAME = lazy(r"\w+\(\d+\)\.*: *\S")
 """A frame of MPICH's error stack with a reason; the innermost comes last."""
 _STACK = lazy(rf"(?:(?:: Other MPI error)?, error stack:|: {_FRAME.pattern}).*")
-_ABOVE = lazy(r"Parser function exited with Error")
+_GAVE_UP = lazy(r"Parser function exited with Error")
 _EFFECTS = lazy(
-    rf"({_ABOVE.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection "
+    rf"({_GAVE_UP.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection "
     r"closed|failed to connect"
     r"|nvshmem initialization failed|Failed to (?:exchange|complete run_iter)|Couldn't read "
     r"remote address"
@@ -152,7 +152,7 @@ class Message:
 
         It goes on up to its last line, a rule, or an empty line that no colon or comma announces.
         """
-        body = _TAG.sub("", line, 1).strip()
+        body = _TAG.sub("", line, 1).strip()  # without `[host:1]`, `***` or `=` before each line
         if not self.left or _RULE.fullmatch(body):
             self.left = 0
             return False
@@ -179,10 +179,11 @@ def with_cause(text: str, above: str) -> str:
 
     It does if the line only says that the program gave up, or is the number of a counter.
     """
+    # As `grep` or `head` prints counters: `==> …/port_xmit_wait <==`, and below it `17`.
     number = text.strip()
     if number.isdigit() and (counter := _COUNTER.fullmatch(above)) is not None:
         return f"{counter[1]} {number}"
-    if not _ABOVE.search(text):
+    if not _GAVE_UP.search(text):
         return text
     gave_up = text.rstrip()
     return f"{gave_up}: {above}"
@@ -194,7 +195,9 @@ def by_cause(failures: Sequence[str]) -> list[str]:
     What only follows, from it or from the other side, comes last. A prefix that only says that the
     program gave up is left out.
     """
-    return sorted((re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures), key=_effect_rank)
+    return sorted(
+        (re.sub(f"{_GAVE_UP.pattern}: ", "", each) for each in failures), key=_effect_rank
+    )
 
 
 def _effect_rank(failure: str) -> int:
@@ -216,7 +219,8 @@ def fatal_message(text: str) -> Message | None:
     sentence = " ".join(text.split()).removeprefix(f"{known.source}: ")
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
-    return Message(known.source, kind, sentence, known.lines - 1, known.lost, is_report)
+    following = known.lines - 1  # besides this one
+    return Message(known.source, kind, sentence, following, known.lost, is_report)
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -274,6 +278,7 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if any(text in line for text in self.texts):
             return True
         return any(
+            # Few lines have the texts that a match needs: only these are searched.
             may_match(pattern, line) and _compiled(pattern).search(line)
             for pattern in self.patterns
         )
@@ -548,6 +553,6 @@ def _contradiction(log: Log, error: KnownError) -> str:
     for each in error.against:
         if each.holds(log.facts):
             value = log.facts[each.fact]
-            line = log.evidence.get(each.fact, "").strip()[:120]
+            line = log.evidence.get(each.fact, "").strip()[:120]  # its beginning will do
             return f"{each.fact} {value} {line}".rstrip()
     return ""

@@ -49,7 +49,10 @@ _CHOICE = lazy(
     r" Bytes -> (?:Algo (?P<algorithm>\w+) proto (\w+)|Kernel [^\W_]+_(?P<kernel>\w+)"
     r"|(?:cuda|hip)(Memcpy)|(RMA) proxy)"
 )
-_SPREAD = lazy(r"(\w+): (\d{1,19}) Bytes -> .* channel\{Lo\.\.Hi\}=\{(\d{1,4})\.\.(\d{1,4})\}")
+_SPREAD = lazy(
+    r"(?P<collective>\w+): (?P<size>\d{1,19}) Bytes -> .* "
+    r"channel\{Lo\.\.Hi\}=\{(?P<first>\d{1,4})\.\.(?P<last>\d{1,4})\}"
+)
 _LARGE = 16 << 20
 """Bytes from which on NCCL spreads a collective over all channels."""
 _ALGORITHMS = {
@@ -228,6 +231,7 @@ class Evidence:
 
     def _keep_if_error_follows(self, message: str, origin: str, place: str) -> None:
         """Keep the first warning of a process below which NCCL's sources return an error."""
+        # In healthy runs, too, a plugin may give up, and GIN (GPU-initiated networking) complain.
         if is_harmless(message) or plugin_gave_up(message) or is_of_gin(message):
             return
         if len(self.error_follows_below) >= _MOST_WARNINGS:
@@ -259,7 +263,7 @@ class Evidence:
         """
         if (match := _VERSION.match(text)) is not None:
             self._keep_first_statement(match[1].lower(), match[2], text)
-            if match[3]:
+            if match[3]:  # `+cuda13.0`: what it was built for
                 self._keep_first_statement(match[3], match[4], text)
 
     def _keep_first_statement(self, name: str, value: str, line: str) -> None:
@@ -317,7 +321,7 @@ class Evidence:
                 self.ways.setdefault(way, message)
 
     def _network(self, message: str, origin: str) -> None:
-        # "Using network AWS Libfabric", of each process.
+        # "Using network AWS Libfabric", of each process; or a way, "Assigned GIN plugin …".
         self._way(message)
         if match := _NETWORK.match(message):
             processes = self.networks.setdefault(match[1], {})
@@ -396,9 +400,9 @@ class Evidence:
             self.algorithms[_algorithm_and_protocol(match)] = None
             self.lines.setdefault("algorithms", message)
         spread = _SPREAD.match(message)
-        if spread is not None and int(spread[2]) >= _LARGE:
-            channels = map(int, spread.group(3, 4))  # the first and the last
-            self.spread.setdefault(spread[1], set()).update(channels)
+        if spread is not None and int(spread["size"]) >= _LARGE:
+            channels = map(int, spread.group("first", "last"))
+            self.spread.setdefault(spread["collective"], set()).update(channels)
             self.lines.setdefault("channels_used", message)
 
     def _variable(self, message: str, origin: str) -> None:
@@ -419,7 +423,7 @@ class Evidence:
         # "Connected all rings, use ring PXN 0 GDR 1", "Connected CollNet"
         if match := _PXN.search(message):
             self._keep_first_statement("pxn", "yes" if match[1] == "1" else "no", message)
-        if message[:17].lower() == "connected collnet":
+        if message.lower().startswith("connected collnet"):
             self._keep_first_statement("sharp", "connected", message)
 
 

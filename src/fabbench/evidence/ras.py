@@ -22,7 +22,7 @@ def read_ras(text: str) -> Record | None:
     """Read a report; None if it is damaged. What the client says above it is left out."""
     begin = text.find("{")
     end = text.rfind("}") + 1
-    whole = _NO_COMMA.sub(r",\1", text[begin:end])
+    whole = _NO_COMMA.sub(r",\1", text[begin:end])  # NCCL 2.28 leaves one out
     try:
         report = json.loads(whole)
         findings = list(_findings(report))

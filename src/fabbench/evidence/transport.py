@@ -32,6 +32,7 @@ def joined_ranks(evidence: Evidence, record: Record) -> int | None:
 
     None: debug lines or ranks have no pid, by which they are joined.
     """
+    # Without blanks, as `record.processes` has them.
     printed = {process.replace(" ", "") for process in _processes(evidence)}
     has_pids = any(process[-1:].isdecimal() for process in printed)
     if not has_pids or not record.processes:
@@ -52,7 +53,7 @@ def is_of_others(evidence: Evidence, record: Record) -> bool:
         return True
     # Where the benchmark splits its ranks, communicators are smaller.
     is_one_group = bool(record.processes) and "groups" not in record.facts
-    return is_one_group and evidence.ranks not in {0, record.facts["ranks"]}
+    return is_one_group and evidence.ranks not in {0, record.facts["ranks"]}  # 0: not printed
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Facts:
@@ -67,7 +68,7 @@ def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Fa
     if path is not None and evidence.debugging:
         facts = {name: fact for name, fact in facts.items() if name not in _OF_CHANNELS}
         facts |= {path.fact: "none", "transport": _carried_that_way(evidence, path)}
-    return facts | path_values(evidence.ways, program)  # which lines show, instead of none
+    return facts | path_values(evidence.ways, program)  # ways that lines show replace `none`
 
 
 _OF_CHANNELS = (
@@ -91,7 +92,7 @@ def _carried_that_way(evidence: Evidence, path: PathFact) -> str:
     ways = [way for way in evidence.ways if way.fact == path.fact]
     if evidence.nodes == 1 and {way.value for way in ways} == {"none"}:
         return "p2p"
-    if not all(way.network for way in ways):
+    if not all(way.network for way in ways):  # a line that does not say what carried it
         return "unknown"
     networks = {_classify(evidence, way.network) for way in ways}
     return "+".join(sorted(networks)) or "unknown"
@@ -143,6 +144,7 @@ def _facts_that_explain(evidence: Evidence, network: str) -> MutableFacts:
         "report": "NCCL RAS" if evidence.hangs.has_ras_table else "",
         "algorithms": algorithms,
         "channels": evidence.channel_count,
+        # Of the collective with the fewest: too few channels slow it.
         "channels_used": min(map(_span, evidence.spread.values()), default=0),
         "channel_nics": "+".join(sorted(used, key=natural_order)),
     }
@@ -228,7 +230,7 @@ def _fewer_nics_used(evidence: Evidence, network: str) -> int:
     if not (nics_found and used and evidence.nodes > 1 and _is_whole(evidence)):
         return 0
     ranks = evidence.ranks // evidence.nodes
-    channels = evidence.channel_count or evidence.ranks
+    channels = evidence.channel_count or evidence.ranks  # not printed: ranks alone are the bound
     return used if used < min(*nics_found.values(), ranks, channels) else 0
 
 
@@ -354,6 +356,7 @@ def _classify(evidence: Evidence, name: str) -> str:
     lower = name.lower()
     if lower in {"aws libfabric", "libfabric", "ofi"}:
         return _libfabric(evidence)
+    # Names of NVIDIA's plugin for InfiniBand and RoCE, nccl-rdma-sharp-plugins.
     return "ib" if lower.startswith(("ibext", "nccl rdma plugin", "sharp")) else lower
 
 
@@ -413,8 +416,13 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
         if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield error
     yield from _of_pasted_counters(evidence.counted)
-    for text, times in merged(_unknown_warnings(evidence))[:5]:  # texts that differ in numbers, one
+    # Texts that differ only in numbers are one.
+    for text, times in merged(_unknown_warnings(evidence))[:_MOST_UNKNOWN]:
         yield finding("nccl-warning", text, times=times)
+
+
+_MOST_UNKNOWN = 5
+"""Warnings that no known error explains, of which a log has findings."""
 
 
 def _of_pasted_counters(counted: PastedCounters) -> Iterator[Finding]:
@@ -491,7 +499,7 @@ def _facts_of_causes(evidence: Evidence) -> Facts:
     }
 
 
-_NOT_INSTEAD = frozenset({"unknown", "efa", "mnnvl", *INTRA_HOST})
+_NOT_INSTEAD_OF_EFA = frozenset({"unknown", "efa", "mnnvl", *INTRA_HOST})
 """Transports that do not carry data instead of EFA."""
 
 
@@ -499,7 +507,7 @@ def lost_fabric(evidence: Evidence, facts: Facts) -> str:
     """Return a sentence if EFA was requested and lost; empty otherwise."""
     transport = str(facts.get("transport", "unknown"))
     lost = evidence.trouble or evidence.missing
-    if not evidence.requested or not lost or transport in _NOT_INSTEAD:
+    if not evidence.requested or not lost or transport in _NOT_INSTEAD_OF_EFA:
         return ""
     return (
         f"The log asks for EFA (FI_PROVIDER=efa), but {transport} carried the data: the "
@@ -588,7 +596,7 @@ def _failed_or_missing_plugin(
     if any(name.startswith(("efa", "libfabric")) for name in networks):
         return
     wants_efa = _wants_efa(evidence)
-    sockets = networks == {"socket"} or not (wants_efa or networks)  # or no network is known
+    is_wanted = wants_efa or bool(networks - {"socket"})
     used = "+".join(sorted(networks))
     words = {
         "fallback": f", and NCCL used {used} instead" if used else "",
@@ -596,7 +604,7 @@ def _failed_or_missing_plugin(
     }
     if evidence.trouble:
         failed = finding("plugin-failed", evidence.trouble[0], **words)
-        yield replace(failed, severity=_gravity(evidence, is_wanted=wants_efa or not sockets))
+        yield replace(failed, severity=_gravity(evidence, is_wanted=is_wanted))
     elif evidence.missing and networks == {"socket"} and nodes != 1:  # one node needs none
         yield finding("plugin-missing", evidence.missing, **words)
 
