@@ -292,10 +292,13 @@ class _Script:
         text = (
             array("container", self._target.inside, _INDENT) if self._usual_target.contained else ""
         )
-        pairs = {step.pair for step in execution.steps}
-        if pairs == {True}:
+        are_pairs = {step.pair for step in execution.steps}
+        if are_pairs == {True}:
             return text + self._body_of_pairs(execution)
-        if pairs != {False} or execution.together:
+        # No plan of fabbench's own benchmarks; one of a plug-in may be.
+        if execution.together:
+            raise RequestError("Only pairs can run concurrently in a script.")
+        if are_pairs != {False}:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
         if not arrays:
             return text + "".join(self._body_of_ranks(execution.steps))
