@@ -339,13 +339,13 @@ class Hangs:
         """
         known = self.job or self.groups  # of all outputs of a job, where there are several
         groups = {name: _copied(ranks) for name, ranks in known.items()}
-        unnamed = Group()
+        assumed = Group()  # without a name
         if len(groups) == 1:
-            (unnamed,) = groups
+            (assumed,) = groups
         for rank, waits in self._pending.items():
             for wait in waits:
                 if not _is_known(groups, rank, wait):
-                    ranks = groups.setdefault(unnamed, {})
+                    ranks = groups.setdefault(assumed, {})
                     _add_wait(ranks.setdefault(rank, RankState()), wait)
         return groups
 
@@ -384,9 +384,9 @@ class Hangs:
         collective = [group for group in waiting if not group.is_peers]
         late = [_behind_in_group(groups[group], self.laggards, busy) for group in collective]
         possible = [*late, *_different_names(groups), _crossed_waits(groups, collective, busy)]
-        programs = [behind for behind in possible if behind.is_program]
+        program_errors = [behind for behind in possible if behind.is_program]
         explained = [behind for behind in possible if behind.sentence]
-        return (programs or explained or possible)[0]
+        return (program_errors or explained or possible)[0]
 
     def _watchdog_finding(self, groups: Mapping[Group, Ranks]) -> Finding:
         """Return whose watchdog is stuck, and who had queued the fewest collectives, if known."""

@@ -132,10 +132,10 @@ def _with_first_error(log: Log, record: Record) -> Log:
     log = replace(log, findings=(*roots, *others))
     known, _ = causes(log)
     errors = [each for each in known if each.is_error]
-    unknown = [each for each in quoting if each.code == "nccl-warning"]
+    unexplained = [each for each in quoting if each.code == "nccl-warning"]  # no known error
     is_hang = errors and is_sign(record.first_error)
     # It is explained: by ranks that wait, by what starts a failure, or by what quotes the line.
-    if is_hang or _any_starts_a_failure(errors) or _without(quoting, unknown):
+    if is_hang or _any_starts_a_failure(errors) or _without(quoting, unexplained):
         return log
     # That a process ended does not say why: any words of an error say more.
     if not line and all(each.is_report for each in errors):
@@ -143,7 +143,7 @@ def _with_first_error(log: Log, record: Record) -> Log:
     # A line that follows from the end of another process says less than any known error.
     if errors and (not line or follows(line)):
         return log
-    known_ones = _without(log.findings, unknown)
+    known_ones = _without(log.findings, unexplained)
     return replace(log, findings=(*known_ones, _first_error(log, line)))
 
 
