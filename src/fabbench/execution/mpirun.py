@@ -127,7 +127,7 @@ def _open_mpi_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
         yield from ("--mca", name, value)
     if hosts.interface:
         yield from ("--mca", "btl_tcp_if_include", hosts.interface)
-    elif len(hosts.addresses) > 1:
+    elif len(hosts.addresses) > 1:  # what each host has, and what does not lead to another
         yield from ("--mca", "btl_tcp_if_exclude", "lo,docker0,veth_def_agent")
     if hosts.agent:
         # Only the first host has the key: its daemons must not start each other.

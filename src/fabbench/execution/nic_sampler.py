@@ -55,7 +55,7 @@ class NicSampler:
             threading.Thread(
                 target=self._sample_until_end, args=(view,), name="fabbench counters", daemon=True
             ).start()
-        return self._record_difference(after={})
+        return self._record_difference(after={})  # all that is known if the execution is lost
 
     def take_printed(self, line: str) -> bool:
         """Keep the counters that a job's script printed, if a line has them; return whether."""
@@ -72,6 +72,7 @@ class NicSampler:
         """Take the snapshot after the execution. The view gets no more updates."""
         with self._lock:
             self._sampling_over.set()
+        # What the job's own script printed is of the nodes that ran it.
         self.counters = self._printed.counters or self._record_difference(self._snapshots())
         return self.counters
 
@@ -103,6 +104,7 @@ class NicSampler:
             moved = {host: difference(last[host], now[host]) for host in in_both}
             took_s = time.monotonic() - started
             last = now
+            # Where sampling takes long it is seldom, so that it is no load beside the benchmark.
             wait_s = max(EVERY_S - took_s, _PAUSE_FACTOR * took_s)
             with self._lock:
                 if not self._sampling_over.is_set():

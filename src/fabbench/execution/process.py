@@ -55,8 +55,8 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 def end_with_parent(parent: int) -> None:
     """On Linux, have the kernel kill this process when its parent ends; exit now if it has."""
     if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # zeros: not used
+        if os.getppid() != parent:  # it ended before that: no signal will come
             os._exit(1)
 
 
@@ -119,7 +119,7 @@ class PipedProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                start_new_session=True,
+                start_new_session=True,  # its own group: Ctrl-C does not reach it
                 env={**os.environ, **env},
             )
         except OSError as error:

@@ -91,7 +91,7 @@ class _Pair:
     def _end_side(self, status: int) -> None:
         """Record how a side ended, and how long the other may keep running."""
         self._statuses.append(status)
-        rest_s = PARTNER_S if self.failed_status else CLOSING_S
+        rest_s = PARTNER_S if self.failed_status else CLOSING_S  # after a failure less
         self.partner_deadline = awake_s() + rest_s
         if self.over:
             self.status = self.failed_status or 0
@@ -139,7 +139,8 @@ class Pairs:
         ports = random_ports(len(self._pairs))
         for pair, port in zip(self._pairs, ports, strict=True):
             pair.port = port
-            address = session.address(pair.server.host)  # both, as only scripts have names
+            # Both are the address: only a script knows its server by a name, and resolves it.
+            address = session.address(pair.server.host)
             pair.values = {"{port}": str(port), "{server}": address, "{address}": address}
             server = pair.server.filled(session.folder, pair.values)
             pair.programs.append(session.exec(server))
@@ -200,7 +201,7 @@ class Pairs:
                 self._end_late(session, error, deadline)
                 return
             one_failed = any(pair.over and pair.status for pair in self._pairs)
-            if not one_ended or one_failed:
+            if not one_ended or one_failed:  # no program is left, or the others run for nothing
                 break
         self._end_programs(session)
 

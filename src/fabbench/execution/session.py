@@ -88,7 +88,7 @@ class OutputLimit:
 
     def count_or_flood(self, text: str) -> None:
         """Count a line. Raise FloodedError if the limit is exceeded."""
-        self._bytes -= len(text) + 1
+        self._bytes -= len(text) + 1  # with the end of the line
         self._lines -= 1
         if self._bytes < 0 or self._lines < 0:
             raise FloodedError

@@ -81,7 +81,7 @@ class WorkerPool(Generic[T, U]):
         """Wait for the threads to end, at most for so long."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
-            if thread.ident is not None:
+            if thread.ident is not None:  # it was started
                 thread.join(max(deadline - time.monotonic(), 0))
 
     def _process_items(self) -> None:

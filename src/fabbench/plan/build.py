@@ -214,7 +214,8 @@ def _facts_of_nodes(hosts: Sequence[Host]) -> dict[str, Any]:
 def _type_by_gpus(hosts: Sequence[Host]) -> str:
     """Return the catalog's name of nodes without an instance type, by their GPUs; empty: none.
 
-    All have to have the same GPUs. Of several, the catalog has to know their NICs, too.
+    All have to have the same GPUs. Of several, the catalog has to know their NICs, too, which bound
+    what is expected between nodes.
     """
     from fabbench.catalog.expectations import system, system_of_gpus  # here: --help needs none
 
@@ -223,7 +224,7 @@ def _type_by_gpus(hosts: Sequence[Host]) -> str:
         return ""
     name = names.pop()
     known = system(name)
-    if known is None or (len(hosts) > 1 and not known.rate):
+    if known is None or (len(hosts) > 1 and not known.rate):  # that of its NICs
         return ""
     return name
 

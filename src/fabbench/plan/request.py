@@ -92,7 +92,7 @@ def applied(
         # Where a program that is not on the host's PATH may be: the shell searches there, too.
         folders = host.searched.get(name, ())
         argv = command.argv
-        if variant.name or folders:
+        if variant.name or folders:  # a variant may have another program of this name
             program = host.programs.get(name, name)
             argv = with_libraries((program, *words), variant.paths, folders)
         given = {*env, *inherited}  # a variable that the user gives stays

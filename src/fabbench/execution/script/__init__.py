@@ -82,6 +82,7 @@ def script_body(plan: Plan, target: ScriptTarget) -> str:
 
 @cache
 def _template() -> "Template":
+    # Bash uses the braces of Jinja's usual signs.
     made = environment(
         "fabbench.execution.script",
         variable_start_string="@{",
@@ -178,6 +179,7 @@ class _Script:
             plan=self._plan,
             target=self._usual_target,
             takes_hosts=goes_to_hosts and not self._alone,
+            # A script that takes any number of nodes measures what is between them.
             fewest="2" if self._scales else str(self._plan.hosts),
             nodes=counted(self._plan.hosts, "node"),
             scales=self._scales,
@@ -204,7 +206,8 @@ class _Script:
         """Return the environment that all configurations share, `arms`, and what follows them.
 
         The environment is an array. Configurations that differ in their environments alone share
-        the commands: `arms`, the lines of each for the choice by its label, are only what differs.
+        the commands: `arms`, the lines of each in the `case` of bash that chooses by its label, are
+        only what differs.
         """
         executions = {each.configuration.label: each for each in self._plan.executions}
         environments = {label: self._environment(each) for label, each in executions.items()}
@@ -218,10 +221,10 @@ class _Script:
         before = "    nics before\n" if self._counts_nics else ""
         after = "    nics after\n" if self._counts_nics else ""
         if not arrays:
-            # The environment stands in the steps: these differ between configurations too.
-            count = f"    {before}" if before else ""
+            # The environment stands in the steps: these differ between configurations too. In an
+            # arm of the choice, lines are indented once more.
             for label, body in bodies.items():
-                arms[label] += count + body
+                arms[label] += textwrap.indent(before, "    ") + body
             return "", arms, after
         clean, added = shared_environment(environments)
         if "env" in arrays:
@@ -340,6 +343,7 @@ class _Script:
         """Return a step. The environment of its ranks is in `arrays`; without any, in the step."""
         seconds = str(math.ceil(step.timeout_s))
         words: list[str] = ["step", *self._name_and_facts(step)]
+        # `--foreground`: mpirun gets a single SIGTERM, and ends its ranks; 10 s later it is killed.
         words += ("timeout", "--foreground", "-k", "10", seconds)
         words.append(array_of(self._launch_array(step)))
         for number, each in enumerate(step.commands):
@@ -389,7 +393,7 @@ class _Script:
         hosts = self._mpi_hosts()
         if self._target.ranks_by_srun:
             words = srun(step, hosts)
-            of_ranks = words.index("env")
+            of_ranks = words.index("env")  # from there on they are the command of each rank
             start = [words[0], *self._target.extra, *words[1:of_ranks]]
         else:
             start = [
@@ -448,7 +452,7 @@ class _Script:
             for step in execution.steps
             for command in step.commands
         ]
-        columns = zip(*sides, strict=False)
+        columns = zip(*sides, strict=False)  # as far as the shortest goes
         shared = [words[0] for words in takewhile(_are_alike, columns)]
         text = array("common", shared, _INDENT)
         if execution.together:
@@ -513,7 +517,7 @@ class _Script:
                 f"The server of {step.label} runs on the host {command.host}, not the first."
             )
         values = {"{port}": variable("port"), "{server}": self._server_address()}
-        values["{address}"] = variable("address")
+        values["{address}"] = variable("address")  # the step sets it, if its client needs it
         name, *arguments = command.filled(folder="", values=values).argv
         program = self._target.programs.get(name, name)
         return [*self._env_words(command), program, *arguments]
