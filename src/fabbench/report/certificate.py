@@ -200,7 +200,7 @@ class Certificate:
         for rung in self.rungs:
             if rung.name in _OF_NICS and rung.state in _CERTAIN:
                 nics = dict.fromkeys(devices, "passed")
-            if node in {**rung.nodes, **rung.left_out}:
+            if node in {**rung.nodes, **rung.left_out}:  # later rungs do without it
                 break
         bad = filter(nics.__contains__, _nics_of(node, self.bad))
         return {"answer": answer, "why": why, "nics": nics | dict.fromkeys(bad, "bad")}
@@ -210,6 +210,7 @@ class Certificate:
 
     def _names_of_unjudged(self) -> Iterator[str]:
         """Yield rungs that passed only because nothing judges their figures."""
+        # Of all nodes together only limits judge; of others, the figures of other nodes too.
         alone = len(self.nodes) < 2  # and so there is no other node to compare with
         for each in self.rungs:
             if each.state is not State.PASSED or each.limits:
@@ -245,7 +246,7 @@ class Certificate:
         nodes = counted(len(self.nodes), "node")
         if self.state is State.FAILED:
             bad = ", ".join(self.bad)
-            are = "are" if " " in bad else "is"  # A blank is between two names
+            are = "are" if " " in bad else "is"  # A blank is between two names, or in `all nodes`
             verdicts = self.verdicts.items()
             passed = [name for name, verdict in verdicts if not verdict["why"]]
             others = f"; {compress_hostlist(passed)} passed what was tested" if passed else ""
@@ -341,7 +342,7 @@ def certificate_document(certificate: Certificate) -> PlainData:
     plain: PlainData = msgspec.to_builtins(certificate)
     names = ("headline", "verdict", "fault_class", "bad", "untested", "verdicts")
     answer = {name: getattr(certificate, name) for name in names}
-    return {"format": plain.pop("format"), **answer, **plain}
+    return {"format": plain.pop("format"), **answer, **plain}  # `format` first, for readers
 
 
 # ---------------------------------------------------------------- what changed between two

@@ -175,8 +175,8 @@ def _paths_among(sources: Iterable[str]) -> list[str]:
     """Return the paths among sources, the longest first: others may be a part of it."""
     paths: set[str] = set()
     for source in sources:
-        if "/" in source and not source.startswith("run "):
-            paths.update(source.split(","))
+        if "/" in source and not source.startswith("run "):  # as stored runs are called
+            paths.update(source.split(","))  # files that are read as one
     return sorted(paths, key=len, reverse=True)
 
 

@@ -327,7 +327,7 @@ def _lines_of(section: ComparisonSection) -> Iterator[_Line]:
 
     The first rows that display as 0 wherever there is a figure share a line.
     """
-    shared = max(1, _count_zero_rows(section))
+    shared = max(1, _count_zero_rows(section))  # a section without rows has a line, too
     yield _Line(section, section.rows[:shared])
     for row in section.rows[shared:]:
         yield _Line(section, [row])
@@ -396,7 +396,8 @@ def _verdict_cell(index: int, line: _Line) -> str:
     ratio = line.first.ratios[index] if line.first else None
     if not test:
         return "-"
-    interval = bounds([test], [ratio or 1.0])  # In percent, or as a factor, as the ratio is
+    # In percent, or as a factor, as the ratio is; without one, as no change is
+    interval = bounds([test], [ratio or 1.0])
     return interval if test.verdict is Difference.UNDECIDED else f"{test.verdict} ({interval})"
 
 
@@ -519,7 +520,7 @@ def _row_record(
     # What one column shows at one size; without a figure n is 0, and values are null.
     transports = map(str, column.facts.get("transport", ()))
     record: PlainData = {
-        **dict.fromkeys(HEADER),
+        **dict.fromkeys(HEADER),  # all keys, in their order
         **picked(section, metric="metric.name", unit="metric.unit"),
         **_conditions(section, column),
         **picked(column, "source", column="label"),

@@ -96,7 +96,7 @@ def _scale(history: History, series: Series) -> Scale:
 
 def headline(history: History) -> str:
     """Return the result in one sentence."""
-    where = f" {history.sizes}" if history.sizes else ""
+    where = f" {history.sizes}" if history.sizes else ""  # ` at 1 GB`
     if history.size is None:
         where = f", best of each run{where}"
     changes = sum(len(each.changes) for each in history.series)

@@ -77,7 +77,8 @@ class LogWriter(NamedTuple):
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of the `FORMATS` of lists; `color` and `width` are for text."""
     if form == "json":
-        return LogWriter(_json_pieces, '{"format":1,"logs":[\n', _JSON_SEPARATOR, _json_end)
+        opening = '{"format":1,"logs":[\n'
+        return LogWriter(_json_pieces, opening, separator=_JSON_SEPARATOR, closing=_json_end)
     if form == "csv":
         return LogWriter(lambda log, _: _csv_pieces(log), opening=csv_text([CSV_HEADER]))
     if form == "markdown":
@@ -153,7 +154,7 @@ def _peak_record(log: Log) -> PlainData | None:
     # A `stat`, such as a maximum over ranks, is not the rate itself
     main = [point for point in log.points if "stat" not in point.labels]
     out_of_place = [point for point in main if point.labels.get("placement") != "in-place"]
-    for metric in _RATES:
+    for metric in _RATES:  # the first of them that the log has
         best = _NONE_YET
         for point in out_of_place or main:
             if metric in point.metrics:
@@ -193,7 +194,7 @@ def _sample_pieces(
         texts: list[str] = []
         for point in log.points[start : start + _POINTS_A_PIECE]:
             head = f"{begin}{point.size}"
-            kind = (id(point.labels), point.metrics)
+            kind = (id(point.labels), point.metrics)  # labels have no hash
             if kind not in texts_around:
                 labels = point.labels
                 texts_around[kind] = [around(labels, metric) for metric in point.metrics]
@@ -263,7 +264,7 @@ def _columns(grid: "_Grid", scales: Mapping[str, Scale]) -> list[TableColumn]:
             words = " ".join(filter(None, [metric, *side]))
         header = words if shown_in.unit == "count" else f"{words} ({shown_in.unit})"
         figure = partial(_figure_cell, shown_in, (*side, metric))
-        columns.append((header, "d", figure))
+        columns.append((header, "d", figure))  # numbers, to the right as they are
     return columns
 
 

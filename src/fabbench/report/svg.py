@@ -38,10 +38,15 @@ _CHANGES_HEIGHT = 140  # Of the area of changes below
 _LEAST_CHANGE = 1.02  # The least that its axis has room for, so that noise looks flat
 _ABOVE_PANEL = 30  # For its caption
 _BELOW_PANEL = 32  # For the labels of its horizontal axis
+_TITLE_LETTER = 9  # The width of a bold letter, in a title
+_TITLE_LINE = 20  # The height of a line of it
+_ABOVE_TITLE = 12
+_MOST_TITLE_LINES = 4
 _BESIDE_LABEL = 28  # For a label's mark, and a gap beyond its text
 _RIGHT_MARGIN = 24  # Where labels are above
 LETTER = 7.6  # The width of a letter, in the units of the picture
 _LINE_HEIGHT = 15  # Its height
+_ABOVE_FIRST_LABEL = 10  # Where labels are above a panel
 _LABEL_DISTANCE = 72  # From one label below a plot to the next, at least
 _LONGEST_LABEL = 24  # Letters of a label beside a line
 _MOST_LABELS = 18  # How many labels there are at most
@@ -87,9 +92,9 @@ def to_svg_file(pictures: Sequence[Picture]) -> str:
     titled: list[tuple[Picture, list[str]]] = []
     for each in pictures:
         title = one_line(each.headline or each.title)
-        lines = textwrap.wrap(title, width // 9)[:4]  # A bold letter is 9 wide
+        lines = textwrap.wrap(title, width // _TITLE_LETTER)[:_MOST_TITLE_LINES]
         height += each.drawn[0]["height"]
-        height += 12 + 20 * len(lines)  # As file.svg places them
+        height += _ABOVE_TITLE + _TITLE_LINE * len(lines)  # As file.svg places them
         titled.append((each, lines))
     titles = "; ".join(each.title for each in pictures) or "no plot"
     size = {"width": width, "height": height or 44}  # Without pictures, one sentence
@@ -305,12 +310,13 @@ class Panel(NamedTuple):
         is_percent = self.changes and self.high < 2 * self.low
         # Upward: the lowest value is at the bottom
         y = Axis(self.low, self.high, top + height, top, linear=is_percent)
+        # The axis that a reader of the page can have instead: of values, which begin at 0
         linear = None if self.changes else y._replace(low=0.0, linear=True)
         if beside:
             places = _label_places(labels, y)
             return DrawnPanel(self, y, linear, labels, places, _label_places(labels, linear or y))
-        # Above the caption, one below the other, whichever axis is shown
-        first = top - 20 - labels_height
+        # Above the caption, one below the other from the top, whichever axis is shown
+        first = above + _ABOVE_FIRST_LABEL
         stacked = [first + _LINE_HEIGHT * number for number in range(len(labels))]
         return DrawnPanel(self, y, linear, labels, stacked, stacked)
 
@@ -402,6 +408,7 @@ def _label_places(labels: Sequence[_Label], y: Axis) -> list[float]:
 
 # ---------------------------------------------------------------- trends
 
+_ROOM_OF_RANGE = 0.06  # Of all values, above and below them
 _ROOM_OF_LEVEL = 0.05  # Of a value, above and below it, so that noise looks flat
 _NAMED = 400  # Up to so many runs, each dot says which run it is
 
@@ -426,10 +433,11 @@ def _trend(series: "Series", caption: str, factor: float, width: int) -> dict[st
     wide = width > NARROW
     low = min(values)
     high = max(values)
-    room = max(0.06 * (high - low), _ROOM_OF_LEVEL * high)
+    room = max(_ROOM_OF_RANGE * (high - low), _ROOM_OF_LEVEL * high)
     least = max(low - room, 0.0)
-    y = Axis(least, high + room, _VALUES_HEIGHT + _ABOVE_PANEL, _ABOVE_PANEL + 12, linear=True)
-    right = width - 12 - LETTER * len(latest)
+    top = _ABOVE_PANEL + 12  # Below the numbers of changes
+    y = Axis(least, high + room, _VALUES_HEIGHT + _ABOVE_PANEL, top, linear=True)
+    right = width - 12 - LETTER * len(latest)  # The level is written beside its line
     left = _room_left_of(y.ticks())
     # The indexes of runs, with half a place on both sides
     x = Axis(-0.5, count - 0.5, left, right, linear=True)
@@ -574,7 +582,8 @@ def _value_panel(
         values += (each.low, each.high)
     least = min(filter(None, values))
     most = max(values)
-    # Values within a factor of 2 look flat; others have 4 % of the logarithmic axis on both sides
+    # Values within a factor of 2 have much room, and look flat; others have 4 % of the logarithmic
+    # axis on both sides.
     room = 1.4 if most < 2 * least else (most / least) ** 0.04
     return Panel(caption, lines, least / room, most * room, ceilings, published)
 

@@ -108,7 +108,7 @@ def groups_table(report: SweepReport) -> Table:
                 quantity(each.inside),
                 quantity(each.between),
                 _factor_cell(each, lower_is_better=report.metric.lower_is_better),
-                "{} + {}".format(*each.pairs),
+                "{} + {}".format(*each.pairs),  # its own, and with others
             )
             for each in groups
         ],
@@ -176,7 +176,7 @@ def sweep_document(report: SweepReport) -> PlainData:
             required_confidence="required",
         ),
         "links": dict(zip(("tested", "all"), diagnosis.links, strict=True)),
-        "typical": diagnosis.typicals.get(""),
+        "typical": diagnosis.typicals.get(""),  # of any kind of test, if they are alike
         "typicals": [
             {"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind
         ],
@@ -290,7 +290,8 @@ def heat_map_text(matrix: "Matrix") -> str:
 def heat_map(matrix: "Matrix", title: str) -> Picture:
     """Return a matrix as a picture; a length is in pixels.
 
-    `side` and `head` are the places of the first cell, `across` and `down` the size of each.
+    `side` and `head` are the places of the first cell, `across` and `down` the size of each. Those
+    with a number written in them are large. Above are the legend and, if tilted, names of columns.
     """
     count = len(matrix.names)
     names = [cut(name, limit=26) for name in matrix.names]
