@@ -174,7 +174,7 @@ class FirstErrors:
             return
         kind = ErrorKind.ORIGIN if is_announced else _kind_of_error(text)
         error = ErrorLine(self.number, text)
-        if kind is ErrorKind.GOES_ON:
+        if kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
             self._hints.setdefault(kind, error)
         elif kind is ErrorKind.FOLLOWS:
             self.echoes.setdefault(_PROGRAM, error)

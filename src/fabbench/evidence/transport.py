@@ -341,6 +341,7 @@ def _network_of_library(evidence: Evidence) -> str:
     names = _assigned_networks(evidence) or _channel_networks(evidence)
     if names:
         return "+".join(sorted(names))
+    # A plugin may name its provider, and then fail.
     if evidence.providers and not evidence.trouble:
         return _classify(evidence, "Libfabric")
     if evidence.hcas:

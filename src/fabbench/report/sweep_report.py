@@ -303,7 +303,7 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
     margin = 60 if written else 20
     width = max(side + count * across + margin, _LEAST_WIDTH)
     column_names = 12 + int(4.6 * longest) if written else 8  # Their height: they are tilted
-    head = 52 + column_names
+    head = 52 + column_names  # Below two lines of the legend
     drawn = {
         "width": width,
         "height": head + count * down + 16,

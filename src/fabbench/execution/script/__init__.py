@@ -463,7 +463,7 @@ class _Script:
             return text + _AFTER_TOGETHER
         names = _varying_facts(execution.steps)
         template = self._template(execution.steps, names) if names else None
-        if template is None:
+        if template is None:  # too few for a loop, or too different
             for step in execution.steps:
                 text += self._step_of_pair(step, len(shared))
             return text
