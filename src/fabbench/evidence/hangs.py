@@ -202,7 +202,7 @@ class Hangs:
 
     def feed(self, text: str) -> None:
         """Read one line: of a watchdog, a heartbeat monitor, a status, XLA, or of a report."""
-        if self._wrapped and _REST.search(text):
+        if self._wrapped and _REST.search(text):  # the rest of a watchdog's line
             text = self._wrapped + text.strip()
         self._wrapped = ""
         if not _FILTER.search(text):
@@ -243,7 +243,7 @@ class Hangs:
         rank = _rank_that_printed(text)
         gave_up_in = _GAVE_UP_IN.search(text)
         wait = self._take_pending_wait(rank, int(gave_up_in[1])) if gave_up_in else None
-        is_peers = wait is not None and wait.is_peers
+        is_peers = wait is not None and wait.is_peers  # these are numbered apart, as another group
         group = _group_named(match["group"])._replace(is_peers=is_peers)
         state = self._state_of(group, rank)
         if state is None:

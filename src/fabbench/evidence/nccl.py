@@ -201,6 +201,7 @@ class Evidence:
         handler(self, message, origin)
         if _ABORTS in message:
             self.aborted.add(_process(origin))
+        # A call that returned an error, as its caller prints it.
         if CHAIN in message and _CHAIN.match(message):
             self._keep_failed_call(message, origin)
         if warning:

@@ -123,6 +123,7 @@ def _open_mpi_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
     yield from ("-H", ",".join(f"{host}:{per_host}" for host in hosts.addresses))
     if len(step.commands) == 1:  # `per_host` is of all commands together
         yield from ("-N", str(per_host))
+    # MPI only brings ranks together: it must not open the fabric that is measured.
     for name, value in _OPEN_MPI_TRANSPORT.items():
         yield from ("--mca", name, value)
     if hosts.interface:

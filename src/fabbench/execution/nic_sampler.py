@@ -106,6 +106,6 @@ class NicSampler:
             last = now
             # Where sampling takes long it is seldom, so that it is no load beside the benchmark.
             wait_s = max(EVERY_S - took_s, _PAUSE_FACTOR * took_s)
-            with self._lock:
+            with self._lock:  # after `end` the view gets none
                 if not self._sampling_over.is_set():
                     view(self.counters.of_fabric(moved))

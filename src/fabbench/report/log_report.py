@@ -233,7 +233,7 @@ def log_tables(log: Log) -> list[Table]:
         rate = scales[peak["metric"]].quantity(peak["value"])
         size = format_size(peak["size"])
         title += f", peak {rate} at {size}"
-    shown = columns if grid.lines else []
+    shown = columns if grid.lines else []  # without rows there are only notes
     return [table_of(shown, grid.lines, title=title, notes=notes)]
 
 

@@ -459,9 +459,8 @@ def _trend(series: "Series", caption: str, factor: float, width: int) -> dict[st
 def _run_readouts(series: "Series", values: Sequence[float]) -> Iterator[_Readout]:
     """Yield what a reader is told at each dot: the run, when it was, its figure."""
     for index, point in enumerate(series.points):
-        if values[index] > 0:
-            figure = _number(values[index])
-            yield index, [point.run, _minute(point.created), figure]
+        figure = _number(values[index])
+        yield index, [point.run, _minute(point.created), figure]
 
 
 def _labeled_runs(series: "Series", steps: int) -> list[tuple[int, str]]:
@@ -533,7 +532,7 @@ def _readouts(comparison: Comparison, section: ComparisonSection) -> Iterator[_R
         lines: list[str] = []
         for index, column in enumerate(comparison.columns[:_MOST_LABELS]):
             figure = row.figures[index]
-            if figure and figure.value > 0:
+            if figure and figure.value > 0:  # a logarithmic axis has no 0
                 name = cut(column.label, _LONGEST_LABEL)
                 value = section.scale.text(figure.value)
                 change = _change_text(row, index)
@@ -590,7 +589,7 @@ def _value_panel(
 
 def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     """Yield how many times better each column is than the baseline, with intervals."""
-    columns = comparison.columns[:-1]
+    columns = comparison.columns[:-1]  # the last is the baseline
     for index, column in enumerate(columns):
         points: list[PlotPoint] = []
         for row in section.rows:

@@ -198,7 +198,7 @@ def _group_record(group: "NodeGroup") -> PlainData:
 
 
 def _suspect_record(verdict: str, suspect: Suspect) -> PlainData:
-    confidence = min(round(suspect.confidence, 2), _MOST_CHANCE)
+    confidence = min(round(suspect.confidence, 2), _MOST_CHANCE)  # nothing above was calibrated
     kind = suspect.kind.value
     if suspect.kind is SuspectKind.SLOW_GROUP:  # A verdict of its own, neither bad nor undecided
         verdict = kind

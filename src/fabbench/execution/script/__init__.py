@@ -305,7 +305,7 @@ class _Script:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
         if not arrays:
             return text + "".join(self._body_of_ranks(execution.steps))
-        for step in execution.steps:
+        for step in execution.steps:  # behind the choice of the environment, not within it
             text += self._step_of_ranks(step, arrays, "    ")
         return text
 
@@ -402,7 +402,8 @@ class _Script:
                 *self._target.extra,
             ]
         if self._scales:
-            # In place of the plan's numbers, those of the hosts that there are.
+            # In place of the plan's numbers, those of the hosts that there are: body.txt sets
+            # `where` and `ranks` by them.
             places = ",".join(f"{name}:{self._ranks_per_host}" for name in hosts.addresses)
             nodes = self._plan.hosts
             ranks = self._ranks_per_host * nodes
@@ -580,7 +581,7 @@ def _with_variables(step: Step, names: Sequence[str]) -> Step:
     return replace(
         step,
         id=f"{execution}/{filled}",
-        label="",
+        label="",  # not written: it would tell steps apart
         commands=tuple(commands),
         facts=facts,
     )
