@@ -209,7 +209,7 @@ def _effect_rank(failure: str) -> int:
 
 def fatal_message(text: str) -> Message | None:
     """Return the message that begins with a line; None if the line shows no end of a run."""
-    # Tables may quote such a text.
+    # Tables may quote such a text, and sentences, which have words before it.
     if not _fatal_filter().search(text) or "\t" in text or _CELLS.fullmatch(text):
         return None
     match = _pattern_of_fatal_texts().search(text)

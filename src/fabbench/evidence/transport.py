@@ -403,7 +403,7 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     """
     networks = _assigned_networks(evidence)
     yield from _disagreement(evidence, networks)
-    if hosts > 1 and _nodes(evidence, hosts) == 1 and _is_whole(evidence):  # two names of one
+    if hosts > 1 and _nodes(evidence, hosts) == 1 and _is_whole(evidence):  # it has several names
         yield finding("one-machine", hosts=hosts)
     nodes = max(hosts, evidence.nodes)
     # NCCL before 2.6 does not print "Using network".
@@ -594,7 +594,7 @@ def _failed_or_missing_plugin(
 
     `networks`: those in use, of which sockets need no plugin unless EFA was wanted.
     """
-    if any(name.startswith(("efa", "libfabric")) for name in networks):
+    if any(name.startswith(("efa", "libfabric")) for name in networks):  # it works
         return
     wants_efa = _wants_efa(evidence)
     is_wanted = wants_efa or bool(networks - {"socket"})

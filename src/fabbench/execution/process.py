@@ -128,7 +128,7 @@ class PipedProcess:
         err = self._popen.stderr
         assert self._popen.stdin and out and err  # noqa: PT018, S101 - pipes were requested
         self._input = self._popen.stdin
-        os.set_blocking(self._input.fileno(), False)
+        os.set_blocking(self._input.fileno(), False)  # `send` itself waits for room, not for ever
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._out = out.fileno()

@@ -243,24 +243,27 @@ def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple
     name = request.benchmark
     if cases := ", ".join(filter(None, benchmark.cases(request.work))):
         name = f"{name} ({cases})"
-    nothing = f"would compare nothing: {name} measures"
+    objection = f"would compare nothing: {name} measures"
     measured = benchmark.printed_metrics(request.work)
     listed = ", ".join(measured)
     for what, metric in metrics.items():
         if metric not in measured:
-            raise RequestError(f"{what} {nothing} {listed}.", hint=f"It has no {metric}.")
+            raise RequestError(f"{what} {objection} {listed}.", hint=f"It has no {metric}.")
     if gates:
         sizes = list(filter(None, benchmark.printed_sizes(request.work, hosts)))
-        _require_sizes(gates, sizes, nothing)
+        _require_sizes(gates, sizes, objection)
     return gates
 
 
-def _require_sizes(gates: Sequence[Gate], sizes: Sequence[int], nothing: str) -> None:
-    """Raise RequestError for a gate on sizes of which none is measured, where these are known."""
+def _require_sizes(gates: Sequence[Gate], sizes: Sequence[int], objection: str) -> None:
+    """Raise RequestError for a gate on sizes of which none is measured, where these are known.
+
+    `objection` is said between the gate and what is measured.
+    """
     for gate in gates:
         if sizes and not any(map(gate.covers, sizes)):
             measured = format_sizes(sizes)
-            what = f"The gate {gate.text} {nothing} {measured}."
+            what = f"The gate {gate.text} {objection} {measured}."
             raise RequestError(what, hint="Choose one of these sizes.")
 
 

@@ -514,10 +514,10 @@ def comparison_rows(comparison: Comparison) -> list[PlainData]:
 def _row_record(
     comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
 ) -> PlainData:
+    # What one column shows at one size; without a figure n is 0, and values are null.
     column = comparison.columns[index]
     figure = row.figures[index]
     test = row.tests[index]
-    # What one column shows at one size; without a figure n is 0, and values are null.
     transports = map(str, column.facts.get("transport", ()))
     record: PlainData = {
         **dict.fromkeys(HEADER),  # all keys, in their order

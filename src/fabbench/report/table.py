@@ -330,7 +330,7 @@ def terminal_pieces(
         if index:
             yield "\n"
         yield _with_line_feeds(_lines_above(table, color=color, width=width))
-        parts: Iterable[Table] = [table] if table.header else []  # Only notes, without cells
+        parts: Iterable[Table] = [table] if table.header else []  # else there are only notes
         if parts and width and table.keys:
             parts = split_to_width(table, width)
         for part in parts:
