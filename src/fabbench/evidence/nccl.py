@@ -421,7 +421,7 @@ class Evidence:
             self.read_unclaimed(message)
 
     def _connected(self, message: str, _origin: str) -> None:
-        # "Connected all rings, use ring PXN 0 GDR 1", "Connected CollNet"
+        # "Connected all rings, use ring PXN 0 GDR 1", "Connected CollNet", which is SHARP.
         if match := _PXN.search(message):
             self._keep_first_statement("pxn", "yes" if match[1] == "1" else "no", message)
         if message.lower().startswith("connected collnet"):

@@ -148,7 +148,7 @@ def _hydra_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
     if hosts.addresses != (_LOCAL,):
         yield from ("-hosts", ",".join(f"{host}:{per_host}" for host in hosts.addresses))
     yield from ("-ppn", str(per_host))
-    if hosts.agent:
+    if hosts.agent:  # its options are in the environment, see `mpirun`
         yield from ("-launcher", "ssh", "-launcher-exec", hosts.agent[0])
     if hosts.forward:
         yield from ("-genvlist", ",".join(hosts.forward))

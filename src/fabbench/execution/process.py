@@ -90,7 +90,10 @@ exec "$@" </dev/null 3<&- >/dev/null
 
 
 def private_folder() -> Path:
-    """Make a directory with a short path that no other user can enter. Raise MachineError."""
+    """Make a directory that no other user can enter, with a path short enough for sockets in it.
+
+    Raise MachineError.
+    """
     usual = tempfile.gettempdir()
     try:
         short = usual if len(usual) <= _MAX_FOLDER_PATH else "/tmp"  # noqa: S108 - mkdtemp makes it safe

@@ -52,7 +52,7 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
     """Return sections by table: those that differ only by device share one."""
     groups: dict[tuple[str, str], list[ComparisonSection]] = {}
     for section in comparison.sections:
-        key = (title_of(section, (RAIL,)), section.metric.name)
+        key = (title_of(section, (RAIL,)), section.metric.name)  # without the device
         groups.setdefault(key, []).append(section)
     return list(groups.values())
 

@@ -428,6 +428,7 @@ class _Script:
         # Hosts are elements of the bash array `hosts`, which the script fills where it runs.
         names = tuple(variable(f"hosts[{number}]") for number in range(self._plan.hosts))
         return MpiHosts(
+            # Its version is known only where the script runs.
             mpi=Mpi(program=self._target.mpirun, kind=self._mpi_kind, version=""),
             addresses=("localhost",) if self._alone else names,
             interface=self._target.interface,
