@@ -244,7 +244,7 @@ def _scales_of_metrics(log: Log, largest: Mapping[str, _Largest]) -> dict[str, S
     for metric, most in largest.items():
         # The finest step in which the benchmark prints it; 0: not known
         step = min(benchmark.printed_steps(metric, most.value), default=0.0)
-        # With so coarse a step, rates are in GB/s with two decimals, however small, as it prints them
+        # With so coarse a step its rates are in GB/s with two decimals, however small
         coarse = benchmark.one_scale and step >= _COARSE_STEP
         scales[metric] = scale(METRICS[metric].unit, most.value, coarse=coarse)
     return scales
