@@ -145,7 +145,7 @@ def _open_mpi_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
 def _hydra_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
     # Of MPICH and Intel MPI: where ranks run, how daemons start there, what variables they get.
     per_host = _ranks_per_host(step, hosts)
-    if hosts.addresses != (_LOCAL,):
+    if hosts.addresses != (_LOCAL,):  # on one machine mpirun needs no list
         yield from ("-hosts", ",".join(f"{host}:{per_host}" for host in hosts.addresses))
     yield from ("-ppn", str(per_host))
     if hosts.agent:  # its options are in the environment, see `mpirun`

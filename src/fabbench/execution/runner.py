@@ -264,7 +264,7 @@ class Pairs:
         return [program for pair in self._pairs for program in pair.running()]
 
     def _record_timeout(self, pairs: Sequence[_Pair], why: str, *, in_full: bool = True) -> None:
-        """Record why pairs were ended, and whether it was after their full time."""
+        """Record why pairs were ended; with the time, if they had it `in_full`."""
         labels = [pair.step.label for pair in pairs]
         named = ", ".join(labels[:_NAMED])
         more = len(labels) - _NAMED

@@ -426,6 +426,7 @@ class _TextGrid:
     def lines(self, cells: Sequence[str], in_color: _Coloring) -> Iterator[str]:
         """Yield the lines of a row: several if a cell is folded."""
         lines_of_cells = list(map(self._folded, cells, self.widths))
+        # A row without cells is one empty line, too.
         for texts in zip_longest(*lines_of_cells, fillvalue="") if lines_of_cells else _NO_CELLS:
             parts: list[str] = []
             for text, width, align in zip(texts, self.widths, self.aligns, strict=True):
@@ -447,7 +448,10 @@ def _toned_cell(text: str) -> str:
 
 
 def align_decimals(table: Table) -> Table:
-    """Pad the numbers of a table so that their decimal points are below each other."""
+    """Pad the numbers of a table so that their decimal points are below each other.
+
+    Those of columns with `r`; what is aligned by `d` stays as it is.
+    """
     if "r" not in table.align or not 0 < len(table.rows) <= LONG:
         return table
     aligned: list[Sequence[str]] = []

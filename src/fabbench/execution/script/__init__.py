@@ -118,6 +118,7 @@ class _Script:
         self._programs: dict[str, str] = {}  # Text of a program → the variable that holds it
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
         self._has_pairs = any(step.pair for step in self._steps)
+        # Of a collective, which has one command; nothing else needs the number.
         ranks = {step.commands[0].ranks for step in self._steps}
         self._ranks_per_host = 0  # 0: steps differ in their number of ranks
         if len(ranks) == 1:
