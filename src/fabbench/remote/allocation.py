@@ -88,7 +88,7 @@ def probe(
 ) -> Probe:
     """Probe a host. Raise MachineError if it does not answer."""
     # The script goes to standard input: the command line stays short and readable for any login
-    # shell.
+    # shell. It runs with the variant's variables and libraries: what a run of it would find.
     arguments = probe_arguments(programs(needs), folders(target), variant.paths)
     shell = ("sh", "-s", "--", *arguments)
     settings = (f"{name}={value}" for name, value in variant.env.items())
@@ -104,7 +104,8 @@ Results: TypeAlias = Mapping[str, T | MachineError]
 def usable(results: Results[T], needs: Needs) -> dict[str, T]:
     """Return the hosts of which a step of opening them succeeded.
 
-    Of hosts that may be divided, those that can be used are enough. Raise MachineError otherwise.
+    Of hosts that may be divided, those that can be used are enough: the plan takes what is there.
+    Otherwise each is needed: raise MachineError if one failed.
     """
     lost = failures(results)
     fine = {name: result for name, result in results.items() if name not in lost}
@@ -164,6 +165,7 @@ def hold(
 def _require_clean(machines: Sequence[RemoteHost]) -> None:
     """Remove everything. Raise HostGoneError for a host that is gone, MachineError for the rest."""
     leftovers = clean_up(machines)
+    # Before leftovers: by this error the run knows that programs failed with their host.
     for machine in machines:
         if isinstance(machine.lost, HostGoneError):
             raise machine.lost
@@ -181,6 +183,7 @@ def _start_agents(machines: Mapping[str, RemoteHost], needs: Needs) -> Reasons:
     started = map_hosts(machines, RemoteHost.start)
     usable(started, needs)  # Only to raise
     lost = failures(started)
+    # A start whose answer was lost may have left something.
     clean_up([machines[name] for name in lost])
     return lost
 
@@ -211,6 +214,7 @@ def _agent_for_mpirun(
     inventory: Inventory, machines: Sequence[RemoteHost], needs: Needs
 ) -> contextlib.AbstractContextManager[tuple[str, ...]]:
     """Return how mpirun reaches the other hosts, if it is needed."""
+    # Each part of divided hosts starts mpirun on its own first host, which may be any.
     if needs.mpi:
         return relay(inventory, machines, any_head=needs.divided)
     return contextlib.nullcontext(())
@@ -224,13 +228,14 @@ def clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
         cleaned = map_hosts({remote.name: remote for remote in remotes}, RemoteHost.clean)
         sentences: list[str] = []
         for texts in cleaned.values():
-            if not isinstance(texts, MachineError):
+            if not isinstance(texts, MachineError):  # `clean` makes sentences of its errors
                 sentences += texts
         return sentences
 
     try:
         return clean_all()
     except KeyboardInterrupt as interrupt:
+        # Waits for the hosts in progress, and returns what those that are done left.
         for sentence in clean_all():
             interrupt.add_note(sentence)
         raise

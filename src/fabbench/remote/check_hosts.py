@@ -72,7 +72,7 @@ def _try_connections(
     """
     requested = pairs(tuple(addresses))  # (from, to)
     tokens = {name: secrets.token_hex(8) for name in addresses}
-    workers = len(addresses)
+    workers = len(addresses)  # All at once: a program listens for a short time only
 
     def listen(name: str) -> str:
         return _start_to_listen(name, probed[name], addresses[name], tokens[name])
@@ -84,7 +84,7 @@ def _try_connections(
     def attempt(name: str) -> dict[str, Connection]:
         # The host answers a line for each request: "tried NUMBER" and, if it failed, why.
         peers = [to for start, to in requested if start == name and to in listening]
-        shell = probed[name].shell
+        shell = probed[name].shell  # By now the program that listens, which reads requests
         requests = ""
         for number, peer in enumerate(peers):
             requests += f"{number} {addresses[peer]} {ports[peer]} {tokens[peer]}\n"
@@ -127,7 +127,10 @@ def _result_of_pair(
     ports: Mapping[str, str | MachineError],
     attempts: Mapping[str, dict[str, Connection] | MachineError],
 ) -> Connection:
-    """Return what became of a connection: an error of either host says why it was not tried."""
+    """Return what became of a connection: an error of either host says why it was not tried.
+
+    `ports` and `attempts` have the answers of each host: to listening, and to its requests.
+    """
     tester, peer = pair
     for result in (ports[tester], ports[peer], attempts.get(tester)):
         if isinstance(result, MachineError):
@@ -152,13 +155,14 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     """
 
     def address_of(name: str) -> str:
+        # Of this host alone, and without needs: what it lacks is for other checks to say.
         hosts = inventory(target, {name: probed[name].probe}, Needs()).hosts
         return hosts[0].address
 
     answers = map_hosts({name: name for name in probed}, address_of)  # an address, or an error
     failures = [error for error in answers.values() if isinstance(error, MachineError)]
     if failures and len(failures) == len(answers):
-        raise failures[0]
+        raise failures[0]  # Most likely all for one reason, as a wrong --interface
     addresses = {name: one for name, one in answers.items() if isinstance(one, str)}
     known = {name: address for name, address in addresses.items() if address}
     connections = _try_connections(probed, known) if len(known) > 1 else {}
@@ -203,7 +207,7 @@ def _start_and_clean(host: RemoteHost) -> None:
 def _opening(result: MachineError | None) -> Opening:
     # What a host does with fabbench's agent: without an error it writes and starts it.
     if result is None:
-        return Opening()
+        return Opening()  # Both, by default
     writes = not isinstance(result, UnwritableError)
     return Opening(writes=writes, starts=False, why=in_one_line(result) + ".")
 

@@ -26,7 +26,7 @@ def _try_connection(number: str, address: str, port: str, token: str) -> None:
     try:
         with socket.create_connection((address, int(port)), _TIMEOUT_S) as peer:
             how = "connected, but nothing came back"
-            greeting = peer.recv(len(token) + 2)
+            greeting = peer.recv(len(token) + 2)  # Its newline, and one more: too much shows
         if greeting != f"{token}\n".encode():
             why = "another program answered"
     except socket.timeout:  # noqa: UP041 - not yet TimeoutError in Python 3.6
@@ -60,6 +60,7 @@ def main(address: str, token: str) -> None:
     port = listener.getsockname()[1]
     os.write(1, f"port {port}\n".encode())
     threading.Thread(target=_greet, args=(listener, token), daemon=True).start()
+    # If the connection to fabbench breaks unnoticed, standard input never ends.
     ending = threading.Timer(_LIFETIME_S, os._exit, (0,))
     ending.daemon = True
     ending.start()

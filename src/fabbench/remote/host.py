@@ -89,6 +89,7 @@ class RemoteHost:
         """Seconds without contact with fabbench after which the agent ends and removes all."""
         self._lost_after_s = lost_after_s
         self._parent = parent
+        # Several before a host is given up: a late one is no reason.
         self._beat_s = min(_BEAT_S, lost_after_s / 4)
         self._last_answer = time.monotonic()
         self._why_down: MachineError | None = None  # Why it could not be reconnected
@@ -105,6 +106,7 @@ class RemoteHost:
             if self._closing.is_set():
                 return  # An interrupt came first
             self._started = True
+            # What runs there if fabbench is killed.
             self.connection.leave_will(self._agent_command("clean"))
             script = agent_script().encode()
             words = (
@@ -122,7 +124,7 @@ class RemoteHost:
         replies = [line.partition(" ")[::2] for line in self._checked(put).out]
         self.forwarded = tuple(name for word, name in replies if word == "has")
         for word, user in replies:
-            self._note_other(word, user)
+            self._note_other(word, user)  # Nothing, unless the word is "other"
         self._last_answer = time.monotonic()
         self._up.set()
         for work in (self._keep_beating, self._watch_for_silence):
@@ -140,7 +142,7 @@ class RemoteHost:
         before counts too.
         """
         first = since - 2 * self._beat_s
-        users = [*self._seen_users.items()]
+        users = [*self._seen_users.items()]  # A copy: the heartbeat's thread adds to them
         return sorted(user for user, when in users if when >= first)
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
@@ -150,6 +152,7 @@ class RemoteHost:
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         """Write files: path → content. Raise MachineError if that fails."""
+        # As the agent reads them: a line SIZE PATH, and so many bytes.
         texts = (
             b"%d %s\n%s" % (len(content), path.encode(), content)
             for path, content in contents.items()
@@ -195,13 +198,14 @@ class RemoteHost:
             left = self._remove_all()
         except HostGoneError as error:
             self.lost = error
-            return ()  # Nothing is left of a pod that no longer exists
+            return ()  # Nothing is left of a pod that no longer exists: `lost` says it
         except MachineError as error:
             later = (
                 f"Anything left there stops and is removed {self.lease_s} s after losing "
                 "contact with fabbench."
             )
             return (f"{self.name} could not be cleaned up. {error} {later}",)
+        # Lines are `left folder PATH` or `left processes PID …`
         return [
             f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left
         ]
@@ -224,7 +228,7 @@ class RemoteHost:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_AGAIN_S)
-                self._up.clear()
+                self._up.clear()  # So that it is connected anew: nothing else does it any more
 
     # -- the heartbeat
 
@@ -303,13 +307,14 @@ class RemoteHost:
         """Return what a mode printed, without what the login printed. Raise its failure."""
         if done.status:
             raise self.failure(done.err, f"with status {done.status}")
+        # At the end of a line: what the login printed last may lack its newline.
         numbers = (number for number, line in enumerate(done.out) if line.endswith(HERE))
         number_of_here = next(numbers, -1)  # Without that line, all of it is kept
         return replace(done, out=done.out[number_of_here + 1 :])
 
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
         """Return the error of the agent, from its standard error; `how` it exited, in words."""
-        last = [*stderr][-3:]
+        last = [*stderr][-3:]  # Earlier ones may be of the login
         words = " ".join(line.removeprefix(AGENT_PREFIX) for line in last)
         if "no-room" in words or "No space left" in words:
             return UnwritableError(

@@ -123,12 +123,13 @@ class OpenSsh(SshTransport):
             if why is not None:
                 self._drop()
                 raise why
-        self.leave_will(self._will)
+        self.leave_will(self._will)  # Again, after a reconnect: it was in the folder of the last
 
     @staticmethod
     def _stderr_of(master: PipedProcess) -> list[str]:
         """Return the standard error of a master that has ended; its children may hold it open."""
         text = b""
+        # Not to its end, which children may delay: until nothing comes for a moment.
         while (received := master.receive(_POLL_S)) is not None and received[1]:
             text += received[1]
         lines = map(str.strip, text.decode("utf-8", "replace").splitlines())
@@ -153,8 +154,9 @@ class OpenSsh(SshTransport):
 
     @override
     def leave_will(self, argv: Sequence[str]) -> None:
+        # In a file: what keeps the master runs it if the file is still there at fabbench's end.
         self._will = argv
-        if argv and self._master is not None:
+        if argv and self._master is not None:  # Else no process here would run it
             command = shlex.join(self._ssh_command(argv))
             with contextlib.suppress(OSError):  # then it is as if the machine had died
                 (self._folder / WILL).write_text(f"exec {command}\n")
@@ -176,7 +178,7 @@ class OpenSsh(SshTransport):
                 f"{self.name} did not start {program}: {last}",
                 hint="sshd's MaxSessions may be too low (default: 10 programs per connection).",
             )
-        self._shared = False
+        self._shared = False  # The user's connection has ended, so this one is not alive
         return self.lost(" ".join([*stderr][-1:]))
 
     @override

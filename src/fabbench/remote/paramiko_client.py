@@ -166,7 +166,8 @@ class Paramiko(SshTransport):
     ) -> Any:
         """Return what carries a connection: a jump host, a proxy command; None: a socket.
 
-        The jump hosts of one that is reached `via` a jump host itself are ignored.
+        The jump hosts of one that is reached `via` a jump host itself are ignored: as with ssh, the
+        list replaces its own.
         """
         jumps = settings.get("proxyjump", "none")
         if via is None and jumps != "none":
@@ -176,6 +177,7 @@ class Paramiko(SshTransport):
                 self._jumps.append(via)
         transport = via.get_transport() if via is not None else None
         if transport is not None:
+            # The protocol asks for an origin: any will do.
             return transport.open_channel(
                 "direct-tcpip", place, ("127.0.0.1", 0), timeout=CONNECT_S
             )
@@ -189,11 +191,12 @@ class Paramiko(SshTransport):
         files = settings.get("userknownhostsfile", "~/.ssh/known_hosts").split()
         paths = [Path(file).expanduser() for file in (*files, "/etc/ssh/ssh_known_hosts")]
         first, *others = map(str, paths)
-        for path in others:  # the first key of a host counts
+        # paramiko asks these first; of several keys of a host, the first that was loaded counts.
+        for path in others:
             with contextlib.suppress(FileNotFoundError):
                 client.load_system_host_keys(path)
         with contextlib.suppress(FileNotFoundError):
-            client.load_host_keys(first)
+            client.load_host_keys(first)  # Its new keys are saved in this one
         accept = self.host.options.accept_new_host_keys
         policy = library.AutoAddPolicy if accept else library.RejectPolicy
         client.set_missing_host_key_policy(policy())
@@ -205,7 +208,7 @@ class Paramiko(SshTransport):
         # A server limits the sessions of a connection: when all are full, there is a new one.
         for client in self._clients_and_a_new_one():
             transport = client.get_transport()
-            if transport is None:
+            if transport is None:  # Closed meanwhile
                 break
             channel = self._open_channel(transport, line)
             if channel is not None:
@@ -263,7 +266,7 @@ class _Channel(ProcessStream):
         deadline = time.monotonic() + timeout_s
         while not self._has_received():
             if channel.eof_received or channel.closed:
-                # What came before the end was in the buffers before that is known.
+                # Asked once more: text may have come since, but none comes after the end.
                 return (b"", b"") if self._has_received() else None
             if time.monotonic() >= deadline:
                 break

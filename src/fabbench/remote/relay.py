@@ -35,7 +35,8 @@ def relay(
     if len(remotes) < 2:
         yield ()
         return
-    views = inventory.variants.values() or (inventory.hosts,)  # A variant may see other addresses
+    # A variant may see the same hosts, in the same order, by other addresses.
+    views = inventory.variants.values() or (inventory.hosts,)
     by_address: dict[str, RemoteHost] = {}
     for hosts in views:
         addresses = (host.address for host in hosts)
@@ -114,6 +115,7 @@ class _Relay:
         if remote is None:
             raise MachineError(f"mpirun requested {address}, which is not a host of this run.")
         output = OutputQueue()
+        # Its mark and its files' folder, by which the agent ends and removes all of a run.
         words = ("env", f"{MARK}={remote.token}", f"TMPDIR={remote.folder}", "sh", "-c", command)
         try:
             RemoteProcess("mpirun's daemon", remote, f"relay-{name}", words).start(output)

@@ -122,6 +122,7 @@ class RemoteProcess(AgentStream):
     """One program on one host; see `fabbench.execution.session.Program`."""
 
     def __init__(self, name: str, host: RemoteHost, number: str, words: Sequence[str]) -> None:
+        """`name` is for the user; `number` is what the agent calls it: STEP.PLACE, or a relay's."""
         super().__init__(host, "run", str(KEPT_KIB), number, *words, answers=False)
         self.name = name
         self.number = number
@@ -286,7 +287,7 @@ class RemoteSession(Session):
         """Set when debug files are read to their ends: nothing looks for new ones any more."""
         self._last_output = self._last_query = awake_s()
         """When something was printed last, and when hosts were last queried for ranks."""
-        self._has_ranks = False
+        self._has_ranks = False  # Whether a rank has printed something: before, none may run yet
         self.folder = f"{allocation.remotes[0].folder}/s{self._number}"
 
     def __enter__(self) -> Self:
@@ -331,6 +332,7 @@ class RemoteSession(Session):
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
             forward=first.forwarded,
             programs=hosts[0].programs,
+            # By MARK the agent ends ranks, by RANK it counts those that still run.
             env={MARK: first.token, RANK: first.token},
         )
 
@@ -375,7 +377,7 @@ class RemoteSession(Session):
     @override
     def listens(self, program: Program, port: int) -> bool:
         """Return whether the agent has seen the program listen for connections."""
-        # Programs are the session's own: this one as the process that it is
+        # A Program is an interface: its number is known of the session's own processes
         (process,) = (started for started in self._programs if started is program)
         key = (process.number, port)
         if key not in self._listening:
@@ -385,7 +387,7 @@ class RemoteSession(Session):
 
     def _await_listening(self, process: RemoteProcess, port: int) -> None:
         """Have the agent look for the program's port until it listens."""
-        port_in_hex = format(port, "04X")
+        port_in_hex = format(port, "04X")  # As in /proc/net/tcp
         words = ("listens", process.number, port_in_hex)
         stream = AgentStream(process.host, *words, answers=False)
         stream.open()
@@ -414,7 +416,7 @@ class RemoteSession(Session):
     @override
     def stop(self, programs: Sequence[Program]) -> list[Output]:
         """End all programs of the session, and return their last output: the rest was consumed."""
-        self._end_programs()
+        self._end_programs()  # All: the agent ends no single ones. `programs` are those waited for
         last: list[Output] = []
         deadline = awake_s() + _LAST_S
         # The output is kept, and why it ends is known.

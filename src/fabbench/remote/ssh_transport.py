@@ -45,8 +45,8 @@ class SshTransport(Transport, ABC):
         """Do not connect yet."""
         super().__init__(host.name, f"ssh {host.name}")
         self.host = host
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._lock = threading.Lock()  # Held while connecting: one thread does it for all
+        self._closed = threading.Event()  # By `close`: ends the attempts to connect, too
 
     @abstractmethod
     def _connect(self) -> None:

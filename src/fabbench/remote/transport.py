@@ -141,8 +141,8 @@ class Transport(ABC):
         """Do not connect yet. `where` names it in what -v prints."""
         self.name = name
         self.where = where
-        self._opening = threading.Lock()
-        self._streams: list[ProcessStream] = []
+        self._opening = threading.Lock()  # Held while `_streams` is changed
+        self._streams: list[ProcessStream] = []  # Those that `close` has to close
 
     @property
     def alive(self) -> bool:
