@@ -47,6 +47,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
     for variant in target.variants:
         variant_target = for_variant(target, variant)
         environment = tuple(variant.env.items())
+        # What a probe depends on; an interface is chosen from what it reports.
         view = (variant.image, variant.paths, variant.mpirun, environment)
         try:
             if view not in probed:
@@ -159,7 +160,10 @@ def _require_programs(probes: Mapping[str, Probe], needs: Needs) -> None:
 
 
 def folders(target: Target) -> tuple[str, ...]:
-    """Return where hosts look for programs first: the target's mpirun itself, and directories."""
+    """Return where hosts look for programs first: the target's mpirun itself, and directories.
+
+    The probe takes the path of a program, in place of a directory, as that of mpirun.
+    """
     if target.mpirun is None:
         return target.bin_dirs
     of_mpirun, _, _ = target.mpirun.rpartition("/")

@@ -116,7 +116,7 @@ def _addresses_by_route(answer: Answer) -> Iterator[tuple[str, str]]:
 def _routes(answer: Answer) -> Iterator[_Route]:
     # Lines of /proc/net/route, whose addresses and flags are hexadecimal.
     for match in map(_ROUTE.fullmatch, answer.all("route")):
-        if match:
+        if match:  # The header does not
             yield _Route(
                 interface=match["interface"],
                 target=_ipv4(match["target"]),
@@ -160,6 +160,7 @@ def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
         bus=pci.at("uevent", "PCI_SLOT_NAME").text,
         state=state[1] if state else "",
         rate_gbps=float(rate[1]) if rate else None,
+        # Of the port's first GID, else of the device.
         netdev=port.at("gid_attrs", "ndevs", "0").text or first_interface,
         roce_v2_gid=_roce_v2_gid(port) if link is Link.ROCE else None,
     )
@@ -217,6 +218,7 @@ class _Place(NamedTuple):
 
     def number(self, name: str, most: int) -> float | None:
         """Read the number that a file begins with; None: not there, or above `most` (unknown)."""
+        # As in `8.0 GT/s PCIe`
         match = re.match(r"[0-9]{1,3}(?:\.[0-9])?", self.files.at(name).text)
         if match is None or float(match[0]) > most:
             return None
@@ -254,7 +256,7 @@ def read_topology(
     """Return how GPUs (``GPU 0``, …) and RDMA devices, by their first ports, are attached."""
     places = _places(answer)
     mtus = _verbs_mtus(answer.all("ibv"))
-    first_ports = {port.name: port for port in reversed(devices)}
+    first_ports = {port.name: port for port in reversed(devices)}  # A name's last entry stays
     nics: dict[str, NodeDevice] = {}
     for name in sorted(first_ports, key=natural_order):
         port = first_ports[name]
@@ -311,6 +313,7 @@ def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:
             device = match["device"]
         else:
             of_device = mtus.setdefault(device, {})
+            # Of further ports, which follow, none is kept.
             of_device.setdefault(match["name"], int(match["mtu"]))
     return mtus
 
@@ -501,6 +504,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
     # A pattern that matched no file is reported as it is.
     libraries = (line for line in answer.all("library") if "*" not in line)
     probe = Probe(
+        # The first and the last line.
         whole=answer.first("probe") == "1" and answer.first("end") == "ok",
         instance_type=_instance_type(answer),
         serials={name: text for name, text in _serials(answer, gpus) if text},
@@ -619,7 +623,7 @@ def _gpus(answer: Answer) -> Iterator[Gpu]:
             continue
         fields = _stripped_groups(match)
         index = int(fields.pop("index"))
-        if fields["fabric"].strip("[]") in _NO_FABRIC:
+        if fields["fabric"].strip("[]") in _NO_FABRIC:  # `[N/A]` or `[Not Supported]`
             fields["fabric"] = ""
         yield Gpu(index=index, **fields)
 

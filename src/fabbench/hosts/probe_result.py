@@ -227,6 +227,7 @@ class Answer:
         self._sections: dict[str, list[str]] = {}
         for line in lines:
             section, tab, text = line.rstrip("\r\n").partition("\t")
+            # SECTION.status: the exit status of the program that printed a section.
             if tab and section.removesuffix(".status") in sections:
                 self._sections.setdefault(section, []).append(text)
             elif line.strip():
@@ -271,7 +272,7 @@ class Answer:
 
     def number(self, what: str, text: str) -> int | None:
         """Parse a whole number. Record text that is not one, unless it is empty."""
-        if re.fullmatch(r"[0-9]{1,18}", text):
+        if re.fullmatch(r"[0-9]{1,18}", text):  # So many fit into 64 bits
             return int(text)
         if text:
             self.cannot_read(what, text)

@@ -71,7 +71,7 @@ def check_hosts(
         if each.host in relations.clocks:
             results["clock"] = clock(each.host, relations.clocks)
         others = [name for name in names if name != each.host]
-        if others:
+        if others:  # A host alone has nothing to reach
             results["connections"] = connections(each.host, others, relations.connections)
         checks += (each.check(name, result) for name, result in results.items())
     for name, why in down.items():
@@ -94,6 +94,7 @@ def fault_of_check(name: str) -> Fault:
 def worst(checks: Iterable[Check]) -> Exit:
     """Return the exit status: REFUSED if a check failed or all were skipped, else FINE."""
     statuses = {check.status for check in checks}
+    # All skipped, or none made: nothing was found out, which is no pass.
     if Status.FAIL in statuses or statuses <= {Status.SKIP}:
         return Exit.REFUSED
     return Exit.FINE

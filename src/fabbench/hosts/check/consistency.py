@@ -58,7 +58,7 @@ def _mpirun_in_words(checks: HostChecks) -> str:
     mpi = checks.probe.mpi
     if mpi is None:
         return ""
-    kind = mpi.kind.rstrip(" 45")
+    kind = mpi.kind.rstrip(" 45")  # `Open MPI 4` and `Open MPI 5`
     return f"{kind} {mpi.version} at {mpi.program}"
 
 
@@ -105,6 +105,7 @@ def _same_program(name: str) -> _Same:
         path, _, _ = other.rpartition(",")
         return path != usual_path and any(each.needs.mpi for each in hosts)
 
+    # `always`: that no host reports a program that was asked for is said, too.
     return _Same(f"one {name}", build, kind="program", always=True, fails=elsewhere)
 
 
@@ -124,7 +125,7 @@ def _compare_with_usual(
     same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]
 ) -> Iterator[Check]:
     """Compare every host with the most common value (of equals, the first)."""
-    counts = Counter(filter(None, values.values()))
+    counts = Counter(filter(None, values.values()))  # Of those that are known
     usual = max(counts, key=counts.__getitem__, default="")
     having = [host for host, value in values.items() if value == usual]
     have = "has" if len(having) == 1 else "have"
@@ -144,7 +145,7 @@ def _compare_with_usual(
 
 def opened(opening: Opening) -> Mapping[str, Check]:
     """Check that files can be written, and that programs start there, as every run does first."""
-    if not opening.writes:
+    if not opening.writes:  # Nothing is said of an agent that could not be written
         return {"files": outcome("files.no", why=opening.why)}
     return {
         "files": outcome("files.yes"),
@@ -157,7 +158,7 @@ def clock(host: str, clocks: Mapping[str, float]) -> Check:
 
     `clocks`: host → by how many seconds it is ahead of this machine's; negative: behind.
     """
-    values = [0.0, *clocks.values()]  # This machine's own first
+    values = [0.0, *clocks.values()]  # This machine's own first: of equally usual ones it counts
 
     def alike(one: float) -> int:
         near = [other for other in values if abs(one - other) <= _CLOCK_S]

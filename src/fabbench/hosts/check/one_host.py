@@ -62,7 +62,7 @@ def libfabric(checks: HostChecks) -> Check | None:
     if status is None:  # it was not run, or its status was not reported
         return None
     if status == _MISSING:
-        # status None: the usual one of the outcome.
+        # status None: the usual one of the outcome. Where nothing asks for it, it may be missing.
         needed = checks.has_rdma or checks.fabric
         return outcome("libfabric.missing", status=None if needed else Status.SKIP)
     if status in _TIMED_OUT:
@@ -81,6 +81,7 @@ def efa(checks: HostChecks) -> Check | None:
     None: the host did not report one of them.
     """
     probe = checks.probe
+    # `verbs_there` is reported after the devices in /sys: without it these may be missing.
     if probe.verbs_there is None or probe.fi_info.status is None:
         return None
     if not checks.has_efa:
@@ -104,7 +105,7 @@ def _usual_efa_count(checks: HostChecks) -> str:
 
 def _efa_outcome(checks: HostChecks, offered: int, in_sysfs: int) -> str:
     """Return the outcome, by how many EFA devices libfabric offers, and how many /sys has."""
-    if not offered and not in_sysfs:
+    if not offered and not in_sysfs:  # By its type it could have some: a run would use TCP
         return "efa.requested" if checks.fabric == "efa" else "efa.tcp"
     if not offered:
         return "efa.unchecked" if checks.probe.fi_info.status == _MISSING else "efa.unseen"
@@ -131,7 +132,7 @@ def rdma_ports(checks: HostChecks) -> Check | None:
     if not ports:
         return outcome("rdma-ports.none")
     kinds = _kinds_of_devices(probe)
-    down = [port.name for port in ports if port.state not in {"ACTIVE", ""}]
+    down = [port.name for port in ports if port.state not in {"ACTIVE", ""}]  # Empty: not known
     if down:
         # No port is left to measure with; else the outcome's usual status.
         status = Status.FAIL if len(down) == len(ports) else None
@@ -357,8 +358,8 @@ def settings(checks: HostChecks) -> Check | None:
         return outcome("settings.abort", names="; ".join(fatal))
     changing = [key for key in _CHANGES_RESULTS if key in probe.settings]
     changes = [f"{key}={probe.settings[key]}" for key in changing]
-    changes += inherited & {"FI_EFA_USE_DEVICE_RDMA=0"}
-    changes += probe.nccl_conf
+    changes += inherited & {"FI_EFA_USE_DEVICE_RDMA=0"}  # Of this one only this value does
+    changes += probe.nccl_conf  # Files: whatever they set
     if changes:
         return outcome("settings.changes", names=", ".join(changes))
     return outcome("settings.fine", count=len(probe.settings))
@@ -475,7 +476,7 @@ def _link_in_words(device: NodeDevice) -> str:
         return lanes  # A GPU lowers its speed while it idles
     link = f"{lanes} at {device.speed:g} of {device.max_speed:g} GT/s"
     carried_gbps = _carried_gbps(device)
-    port_gbps = device.rate_gbps or 0
+    port_gbps = device.rate_gbps or 0  # 0: not known, so that the link is not said to be too slow
     if carried_gbps >= port_gbps:
         return link
     return f"{link}, which carries {carried_gbps:.0f} of the port's {port_gbps:g} Gb/s"
