@@ -48,4 +48,4 @@ def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> p
     table = filled.pivot_table(
         index=["size", *differing], columns=by, values="value", aggfunc="median", sort=False
     )
-    return table.sort_index()
+    return table.sort_index()  # By size, then by these labels

@@ -24,6 +24,7 @@ from fabbench.runs.store import RunWriter, StoredRun
 def read(text: str, proof: Proof | None = None) -> list[Log]:
     """Parse text as `fabbench parse` parses a file; judge it by the `proof` that it must show."""
     lines = text.split("\n")
+    # "x" stands for a file's name; not `live`: whole logs come at their ends, and no single points
     parser = LogParser("x", proof=proof, prefixes=Prefixes(lines), live=False)
     read_logs = logs([*parser.feed_lines(lines), *parser.close()])
     return list(read_logs)

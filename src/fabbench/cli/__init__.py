@@ -121,6 +121,7 @@ class Commands(SuggestingGroup):
     def _run_again(self, ctx: click.Context, again: Again) -> Any:
         """Run the command line that a command returned in its place; return its status."""
         ctx.meta[RESUMED] = again.resumed
+        # A command keeps WORDS that are there: so these are stored, and not its own.
         if again.recorded is not None:
             ctx.meta[WORDS] = again.recorded
         command = self.get_command(ctx, again.name)

@@ -105,7 +105,7 @@ def command(
             raise RequestError(
                 f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
             )
-        seconds = value_of(line.given, "max_time")
+        seconds = value_of(line.given, "max_time")  # Of its options only this one may change
         more = [f"--max-time={seconds:g}"] if seconds else []
         same = command_line_again(certificate, store, more, resumed=True)
         # What is stored again is the command line of the beginning, after `fabbench accept`

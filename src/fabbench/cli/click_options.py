@@ -49,7 +49,7 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):  # from fabbench.yaml
             return value
-        alias = MEANT.get(value.lower(), "")
+        alias = MEANT.get(value.lower(), "")  # What a word of another tool means, if a value here
         try:
             return self._type.parse(alias if alias in self._type.names else value)
         except ValueError as error:
@@ -190,7 +190,7 @@ def launcher_options(
         wanted = {launcher: each for launcher, each in declarations.items() if selects(each)}
         if wanted:
             parameters.append(_launcher_option(wanted, len(launchers)))
-        if wanted and name == "hosts":
+        if wanted and name == "hosts":  # Beside it, the other way to name them
             parameters += click_options([_HOSTFILE])
     return parameters
 
@@ -234,7 +234,8 @@ def typed_flags(ctx: click.Context) -> dict[str, str]:
         name = parameter.name or ""
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             typed = filter(written.__contains__, parameter.opts)
-            flags[name] = next(typed, parameter.opts[-1])  # Not as it is with a value attached: -n4
+            # With its value attached (-n4) none is found: the long one, which is the last.
+            flags[name] = next(typed, parameter.opts[-1])
     return flags
 
 
@@ -260,7 +261,7 @@ def command_line(ctx: click.Context) -> CommandLine:
     for old, new in FORMER.items():
         if f"--{old}" in _typed_in(words):
             terminal.notify(f"--{old} is now --{new}.")
-    _, *names = ctx.command_path.split()
+    _, *names = ctx.command_path.split()  # After `fabbench`: the command, and one of its group
     return CommandLine(
         given=_given_options(ctx, frozenset(_flags_in(words))),
         config=ctx.params.get("config"),
@@ -316,7 +317,7 @@ def _given_options(ctx: click.Context, flags: Collection[str]) -> "dict[str, Giv
     for parameter in ctx.command.params:
         name = parameter.name or ""
         value = ctx.params.get(name)
-        if value is None or name == "config":
+        if value is None or name == "config":  # That file is read, and a value of its own
             continue
         source = ctx.get_parameter_source(name) or ParameterSource.DEFAULT
         written = tuple(flag for flag in parameter.opts if flag in flags)

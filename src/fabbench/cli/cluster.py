@@ -86,7 +86,7 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
     if examined.probes or examined.relations.unreachable:
         image = getattr(target.options, "image", "")
         checks += check_hosts(examined.probes, required, image=image, relations=examined.relations)
-    # In the order in which the target names its hosts
+    # In the order in which the target names its hosts; without names, as they are
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
     overviews = examined.overviews
@@ -146,7 +146,7 @@ def clean(  # noqa: PLR0913 - its options
         if not leftovers.found:
             terminal.say(f"Nothing left to clean in {leftovers.where}.")
             return Exit.FINE
-        old = timedelta.max if older_than is None else older_than
+        old = timedelta.max if older_than is None else older_than  # `max`: none
         chosen = []
         rows = []
         for each in leftovers.found:

@@ -139,6 +139,7 @@ class SectionedCommand(click.Command):
         from fabbench.model.hosts import Target
         from fabbench.model.options import declared
 
+        # What no launcher declares, and says where to run all the same; --set sets their options
         where = ("on", "hostfile", "config", "as_form", "rare")
         # Option → its section: launchers' options in their own, unless many launchers have them
         self.sections = dict.fromkeys((*declared(Target), *launchers, *where), _WHERE)
@@ -226,6 +227,7 @@ def _section_of(command: click.Command, option: click.Parameter) -> str:
 def _shortened_row(flags: str, about: str) -> HelpRow:
     """Return flags without a long list of words, and the first sentence of the help."""
     return (
+        # A list of more than 20 characters: it begins with a bracket
         re.sub(r" \[.{21,}", " NAME", flags),
         # Without the launchers in front (`On ssh, slurm: …`), further sentences, and the full stop
         re.sub(r"^On [\w, ]+: (?=[A-Z])|(\. | \[).*|\.$", "", about),
@@ -243,7 +245,7 @@ def _on_one_line(rows: Sequence[HelpRow], width: int) -> list[HelpRow]:
 def _is_common(command: click.Command, option: click.Parameter) -> bool:
     """Return whether ``-h`` has an option: of commands with sections the common ones."""
     name = option.name or ""
-    if "--help" in option.opts:
+    if "--help" in option.opts:  # The last line of `-h` names it
         return False
     if isinstance(command, SectionedCommand):
         return name in _COMMON_OPTIONS
@@ -308,6 +310,7 @@ def _switch(
 
     def turn_on(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
         key = f"fabbench.{parameter.name}"
+        # Once, whether typed before the command or after it; not while a shell completes
         if given and not ctx.meta.get(key) and not ctx.resilient_parsing:
             ctx.meta[key] = True
             ctx.find_root().with_resource(enter())  # errors are written after the command has ended

@@ -60,6 +60,7 @@ def _read_config(
     del parameter
     config = configuration(file, os.environ)
     if config is not None:
+        # A benchmark's command has the name of the benchmark
         ctx.default_map = default_map(config, ctx.info_name or "", ctx.command)
     return config
 

@@ -94,7 +94,8 @@ def _ticking(make: Callable[[terminal.Show | None], ScreenT]) -> Iterator[Screen
 
         def tick(number: int, frame: FrameType | None) -> None:
             del number, frame
-            # Code that is writing to the same stream at this moment goes first.
+            # Code that is writing to the same stream at this moment goes first: Python refuses a
+            # second write within it.
             with contextlib.suppress(RuntimeError):
                 screen.tick()
 
@@ -127,6 +128,7 @@ class RunScreen(_Screen, Watcher):
         metric: str | None = None,
         **more: Any,
     ) -> None:
+        """`show` and `more` are those of any screen; `metric` is the one whose best is told."""
         super().__init__(*show, **more)
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric

@@ -57,7 +57,7 @@ def _written_to_file(path: Path) -> Iterator[IO[str]]:
         try:
             yield cast("IO[str]", stream)
         finally:
-            written = stream.tell() > 0
+            written = stream.tell() > 0  # Nothing, if it failed before that
             stream.seek(0)
             if written:
                 _write_from(stream, path, coded)
@@ -202,7 +202,7 @@ def _format_to_write(
     # --json and --output were read before: they are eager
     typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     path: Path | None = ctx.meta.get(OUTPUT_FILE)
-    short = ctx.meta.get(_JSON_TYPED)
+    short = ctx.meta.get(_JSON_TYPED)  # Whether --json was typed
     if short and typed and value != "json":
         raise RequestError(
             f"--json is short for --format json, not {value}.", hint="Leave one of them out."

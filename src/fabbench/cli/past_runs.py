@@ -118,7 +118,7 @@ def remove(
         )
     selected = [open_run(ref, store) for ref in refs]
     if not refs:
-        least = timedelta.min if older_than is None else older_than
+        least = timedelta.min if older_than is None else older_than  # `min`: all
         # All but the newest `keep`, and of these the ones that are old enough
         rest = islice(_matching_runs(store), keep or 0, None)
         old = [each.path for each in rest if _age(each) > least]

@@ -76,7 +76,7 @@ def parse(
         color=terminal.in_color(sys.stdout),
         width=terminal.width(),
     )
-    frame = log_writer(job.form)
+    frame = log_writer(job.form)  # What stands before, between and after the logs
     unread: list[Unread] = []
     outcomes: set[Outcome] = set()
     verdicts: list[Verdict] = []
@@ -124,7 +124,7 @@ def _gate_check_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict]
     from fabbench.analysis.gate import check_log
     from fabbench.plan.gates import require_limits
 
-    require_limits(*judge.args)
+    require_limits(*judge.args)  # The gates: a log alone has no baseline
     return partial(check_log, judge)
 
 
@@ -162,7 +162,7 @@ def explain(
     logs, unread = _logs_of_jobs(sources_of(inputs, store, proof, labels), proof)
     if not logs:
         unread += none_found(inputs, unread)
-    verdicts = list(map(judge, logs)) if judge else []
+    verdicts = list(map(judge, logs)) if judge else []  # Of each log; none without gates
     predicted = list(predictions(logs, wanted))
     if form == "json":
         records = list(starmap(diagnosis_record, zip_longest(logs, verdicts)))
@@ -282,7 +282,8 @@ def compare_inputs(
     proof = known_proof(given)
     # A baseline that is named among the others, too, is the last column, once.
     others = [each for each in inputs if each != baseline] or inputs
-    if len({*others, baseline}) <= len(others):  # Even without a baseline, None is one more
+    # The baseline, or None, is one more than the others if these differ from each other
+    if len({*others, baseline}) <= len(others):
         terminal.notify("An input is named twice: it is compared with itself.")
     repeats = repeats_of(inputs)
     if len(repeats) < len(inputs):
@@ -375,6 +376,7 @@ def write_report(
         for path in runs:
             stored[path.resolve()] = path
     judge = _gate_check(given)
+    # `how`: options that are for logs only
     if not others and (given["gates"] or any(how.values())):
         raise RequestError(
             "A run was judged when it was measured, and has its own labels.",

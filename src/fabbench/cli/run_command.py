@@ -96,6 +96,7 @@ class RunCommand(SectionedCommand):
         assert work is not None  # noqa: S101 - it is runnable
         self.work_type: type[Any] = work
         self.work_options = self.work_options_of(work)
+        # Without those that work with the other command only: `run` or `render`
         wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
         super().__init__(
             benchmark.name,
@@ -200,7 +201,7 @@ class RunGroup(SuggestingGroup):
         # Options before the benchmark are the group's own, which it would ignore
         typed = {} if ctx.resilient_parsing else typed_flags(ctx)
         for name, flag in typed.items():
-            if name in ctx.params:
+            if name in ctx.params:  # Switches such as --quiet are not, and count anywhere
                 hint = f"{ctx.command_path} {args[0]} {flag} …"
                 raise RequestError(f"{flag} has no effect before {args[0]}.", hint=hint)
         return super().resolve_command(ctx, args)
@@ -275,6 +276,7 @@ def status_or_raise(result: "RunResult | SweepRun", status: Exit) -> Exit:
     Raise what ended it early, else what went wrong at its end.
     """
     late = result.release_failure  # Of giving the machines back
+    # An interrupt is no error: it has its own status
     error = None if result.interrupted else result.failure or late
     if late is not None and error is not late:  # It is only told, beside what ended it early
         if isinstance(late, FabbenchError) and str(late) != str(error):
@@ -303,7 +305,7 @@ def interruptible() -> Iterator[None]:
     before = {each: signal.getsignal(each) for each in numbers}
     try:
         for each in numbers:
-            if before[each] is not signal.SIG_IGN:
+            if before[each] is not signal.SIG_IGN:  # As nohup ignores SIGHUP: it stays so
                 signal.signal(each, interrupt)
         yield
     finally:
@@ -509,4 +511,5 @@ def rerun_words(
     # The default target may be another one now.
     if target and "--on" not in flags:
         typed += ["--on", target]
+    # Of several --store the last counts: where the past run was found
     return [*typed, *more, "--store", str(store), *words[end:]]

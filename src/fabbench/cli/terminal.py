@@ -197,6 +197,7 @@ def write_line(text: str, *, err: bool = False) -> None:
     from fabbench.report.table import folded, toned
 
     own_indent = len(text) - len(text.lstrip())
+    # What is folded goes on two blanks further in
     indent = " " * (own_indent + 2)
     folded_lines = folded(text, get_terminal_size().columns, indent=indent)
     lines = "".join(f"{line}\n" for line in folded_lines)
@@ -220,7 +221,7 @@ def notify(sentence: str) -> None:
 def say_unread(unread: "Sequence[Unread]") -> Exit:
     """Say which files have no result, and why; return the exit status: fine for remarks alone."""
     for entry in unread:
-        reason = entry.reason.removeprefix(f"{entry.source} ")
+        reason = entry.reason.removeprefix(f"{entry.source} ")  # Some begin with the file, too
         kind = "Note" if entry.remark else "Error"
         say(f"{kind}: {entry.source}: {reason}")
     return Exit.FINE if all(entry.remark for entry in unread) else Exit.REFUSED

@@ -71,6 +71,7 @@ def watch(
             for number, failed in enumerate(sampling):
                 now = judged(hosts, failed, newest=True)
                 lines = [now.first, *nics_table.live(now.carriers), now.last]
+                # The bar: seconds so far, of those that were asked for
                 show("Ctrl-C ends it", number * every, seconds, lines)
     result = judged(hosts, failed)
     terminal.show(render_watch, result, form)
