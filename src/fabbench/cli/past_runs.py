@@ -213,6 +213,7 @@ _RESULT_FIELDS = ("peak", "gate", "outcomes", "damaged")
 def _run_record(store: Path, run: "Summary") -> dict[str, object]:
     from fabbench.report.table import picked
 
+    # As --format json has it: the path so that it can be opened from here
     path = str(store / run.path)
     record: dict[str, object] = {"id": run.id, "name": run.name, "path": path}
     return record | picked(run, *_SUMMARY_FIELDS, *_RESULT_FIELDS)
@@ -306,7 +307,7 @@ def _run_document(run: "StoredRun", comparison: "Comparison | None") -> dict[str
     from fabbench.runs.document import plain
 
     about = picked(run, "created", "name", "command", "request")
-    compared = None
+    compared = None  # Nothing was measured
     if comparison is not None:
         compared = json.loads(render_comparison(comparison, "json"))
     return {
@@ -364,7 +365,7 @@ def _log_record(log: "Log") -> dict[str, Any]:
 def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
     from fabbench.report.table import picked
 
-    of_fabric = counters.of_fabric(counters.traffic())
+    of_fabric = counters.of_fabric(counters.traffic())  # Without NICs that do not carry it
     for host, traffic in of_fabric.items():
         for nic in traffic.nics:
             yield {

@@ -124,7 +124,7 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
     if needs.mpi:
         _require_same_paths(probes, needs)
     hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
-    if needs.mpi and not needs.optional:
+    if needs.mpi and not needs.optional:  # Optional: a host may lack mpirun, too
         # Where mpirun is started: on the first host of each part, which may be any host.
         starting = list(probes) if needs.divided else list(probes)[:1]
         for name in starting:

@@ -319,6 +319,7 @@ def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:
 
 
 def _nic(sysfs: Entry, port: Device, place: _Place, mtus: Mapping[str, int]) -> NodeDevice:
+    """Return how a NIC is attached, with what its port and its driver report."""
     mtu = mtus.get("active_mtu")
     max_mtu = mtus.get("max_mtu")
     of_interface = sysfs.at("class", "net", port.netdev, "mtu").text

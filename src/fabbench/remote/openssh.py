@@ -81,7 +81,7 @@ class OpenSsh(SshTransport):
         given = self.host.options
         values = {
             "-F": given.ssh_config,
-            "-l": None if "@" in self.name else given.user,
+            "-l": None if "@" in self.name else given.user,  # user@host says it already
             "-p": given.port,
             "-i": given.identity,
         }
@@ -105,7 +105,7 @@ class OpenSsh(SshTransport):
         self._folder = private_folder()
         socket = self._folder / "m"
         self._control = ("-S", str(socket).replace("%", "%%"))  # ssh replaces %h and the like
-        words = self.words("-M", "-N", *self._control)
+        words = self.words("-M", "-N", *self._control)  # A master, which runs nothing itself
         action("here", words)
         self._master = PipedProcess(kept(self._folder, words), _NO_PROMPT)
         deadline = time.monotonic() + _LOGIN_S

@@ -125,7 +125,7 @@ class Paramiko(SshTransport):
         """
         user, _, bare = name.rpartition("@")
         settings = config.lookup(bare) | given
-        if user:
+        if user:  # In the name it outweighs all others, as with ssh
             settings["user"] = user
         address = settings["hostname"]
         port = int(settings.get("port", _PORT))

@@ -58,7 +58,7 @@ class _Relay:
         self._head = head
         self._by_address = by_address
         self._script = f"{head.folder}/relay/relay.sh"
-        self.agent = ("sh", self._script, f"{head.folder}/relay")
+        self.agent = ("sh", self._script, f"{head.folder}/relay")  # What mpirun calls as its ssh
         self._stream = AgentStream(head, "relay")
         self._sending = threading.Lock()
         self._closing = threading.Event()
@@ -111,6 +111,7 @@ class _Relay:
         self._send(name, f"ended {status}")
 
     def _run_daemon(self, name: str, address: str, command: str) -> int:
+        """Run a command on the host with this address; return its exit status."""
         remote = self._by_address.get(address)
         if remote is None:
             raise MachineError(f"mpirun requested {address}, which is not a host of this run.")

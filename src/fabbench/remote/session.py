@@ -142,11 +142,12 @@ class RemoteProcess(AgentStream):
         output.follow(lambda: self._forward_output(output))
 
     def _forward_output(self, output: OutputQueue) -> None:
+        """Put the program's lines into the queue, and its status at the end."""
         try:
             for texts in self.batches():
                 self._read += len(texts)
                 output.put(Item(self, texts))
-        except QueueClosedError:
+        except QueueClosedError:  # Nobody reads it any more: the session has ended
             self.close()
             raise
         # Then it is the agent that failed: the status says nothing of the program.
@@ -185,6 +186,7 @@ class WatchedFiles(AgentStream):
         self.tick()
 
     def _forward_lines(self, output: OutputQueue) -> None:
+        """Put the lines of the files into the queue, of no program, until all are read."""
         try:
             for texts in self.batches():
                 if FLOODED in texts:  # the agent gave up: the file is too large
@@ -371,7 +373,7 @@ class RemoteSession(Session):
         process = RemoteProcess(command.role or first, remote, number, words)
         self._programs.append(process)
         process.start(self._queue)
-        self._last_output = awake_s()
+        self._last_output = awake_s()  # Silence counts from here on
         return process
 
     @override
@@ -409,7 +411,7 @@ class RemoteSession(Session):
             if all(program.status is not None for program in self._programs):
                 yield from self._rest_of_files(deadline)
                 return
-            # Conditions are checked per batch, which is small: what arrived and what ended counts.
+            # `until` is checked per batch, which is small, and often: it may come true in silence.
             yield from self._next_outputs(_WAKE_S if until is None else _POLL_S)
             raise_when_late(self._last_output, silence_s, deadline)
 

@@ -82,6 +82,7 @@ class ProcessStream(ABC):
         if self.closed:
             return []
         out, err = self._decoders
+        # What is received: of standard output, and of standard error.
         if (received := self._receive(timeout_s)) is not None:
             self.err += err.feed(received[1])
             return out.feed(received[0])
@@ -221,7 +222,7 @@ def _feed(stream: ProcessStream, data: bytes) -> None:
         stream.end_input()
 
 
-_FAILED = frozenset({255, -signal.SIGKILL})
+_MAYBE_OF_SSH = frozenset({255, -signal.SIGKILL})
 """ssh's own status, which a program's may be too; or it was killed."""
 
 
@@ -243,7 +244,7 @@ class PipedProgram(PipedProcess, ProcessStream):
         ProcessStream.__init__(self)
         PipedProcess.__init__(self, words, env)
         self._owner = owner
-        self._failed = failed
+        self._why_ssh_failed = failed
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
@@ -253,7 +254,7 @@ class PipedProgram(PipedProcess, ProcessStream):
     def _exit_status(self) -> int:
         status = self.wait() or 0  # without a limit it waits for the end: never None
         # Of these it is not certain whether ssh failed, or the program: stderr says it.
-        if status in _FAILED and (why := self._failed(self.err)):
+        if status in _MAYBE_OF_SSH and (why := self._why_ssh_failed(self.err)):
             raise why
         return status
 
