@@ -133,7 +133,7 @@ def command(
 def _require_effect(line: CommandLine, stored: Sequence[str]) -> None:
     """Raise RequestError for options that have no effect with one that says all.
 
-    One that says what a `stored` command line does agrees with it.
+    One that is typed as in the `stored` command line, which is gone on with, is accepted.
     """
     for name, others in _EFFECTIVE_WITH.items():
         if name not in line.typed:

@@ -119,6 +119,7 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config_document(config: "Config") -> dict[str, Any]:
+    # What `config` shows of the file: as JSON all of it, as text what is not empty.
     targets = {
         name: {"launcher": each.launcher, "hosts": list(each.hosts)}
         for name, each in config.targets.items()

@@ -433,6 +433,6 @@ def _dated_logs(names: Sequence[str], store: Path, left_out: "list[Unread]") -> 
         files = [log.id for log in logs if log.dated == dated]
         if files:
             terminal.notify(f"Time from {words}: {listed(files)}.")
-    if not (logs or left_out):
+    if not (logs or left_out):  # As of a directory whose files are of no benchmark
         left_out += none_found(names, ())
     return logs

@@ -95,7 +95,7 @@ def _rendered_document(request: "RunRequest", form: str) -> str:
         request.target, replace(request.work.needs, fabrics=request.fabrics)
     )
     planned = plan(request, inventory)
-    require_names(planned)
+    require_names(planned)  # Of devices: some are known on the machines only
     text = rendering.render(RenderInput(plan=planned, request=request, inventory=inventory))
     if printable(text) != text:
         raise RequestError(

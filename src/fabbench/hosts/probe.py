@@ -356,7 +356,7 @@ def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevic
     between: set[str] = set()
     for name, nic in nics.items():
         path = places.get(nic.bus, _NOWHERE).path
-        if not place.path or not path:
+        if not place.path or not path:  # Where one of them is, is not known
             continue
         how_far = distance(place.path, path, same_numa=gpu.numa == nic.numa)
         by_distance[how_far].append(name)

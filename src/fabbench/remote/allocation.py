@@ -44,6 +44,7 @@ def connected(
     client = _client(options.ssh_client)
     connections = [client(SshHost(name, options)) for name in names]
     with contextlib.ExitStack() as closing:
+        # Before they connect: an interrupt meanwhile leaves none open.
         for connection in connections:
             closing.callback(connection.close)
         yield connect_all(connections, on_progress)

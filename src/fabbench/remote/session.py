@@ -444,7 +444,7 @@ class RemoteSession(Session):
         for remote in self._allocation.machines:
             if remote.lost is not None:
                 raise remote.lost
-        item = self._queue.get(wait_s)
+        item = self._queue.get(wait_s)  # Raises the error of a thread that failed
         if item is None:
             return []
         self._last_output = awake_s()
