@@ -45,7 +45,7 @@ def default_map(config: "Config", benchmark: str, command: click.Command) -> dic
         values.setdefault("store", config.store)
     defaults: dict[str, Any] = {}  # click's name of an option → its default
     for option in command.params:
-        if isinstance(option, click.Option) and option.expose_value:
+        if isinstance(option, click.Option) and option.expose_value:  # Not switches as --quiet
             flag = max(option.opts, key=len)  # The long one of several
             word = flag.removeprefix(RARE).removeprefix("--")
             if word in values:

@@ -336,7 +336,7 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
             "plan": asdict(shown),
             "longest_s": longest,
         }
-        terminal.write_json(redacted(document))
+        terminal.write_json(redacted(document))  # What is shown of hosts, too
         return
     first: dict[str, Execution] = {}  # Configuration → its first execution
     for execution in shown.executions:

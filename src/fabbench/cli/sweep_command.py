@@ -379,7 +379,7 @@ def sweep_(
 
     Example: fabbench sweep --from pair-logs/
     """
-    del answer
+    del answer  # `diagnosis_options` reads these from the command line
     if line.subcommand is not None:
         return Exit.FINE
     if ref is not None:

@@ -240,7 +240,7 @@ def _versions(probe: Probe) -> dict[str, str]:
         "mpi": f"{mpi.kind} {mpi.version}" if mpi else "",
         "kernel": probe.kernel,
     }
-    return {key: text for key, text in versions.items() if text}
+    return {key: text for key, text in versions.items() if text}  # Those that are known
 
 
 def _search_notes(name: str, probe: Probe) -> tuple[str, ...]:
