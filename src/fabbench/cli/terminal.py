@@ -431,7 +431,7 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
     # Colors are for verdicts
     column = BarColumn(10, complete_style="default", finished_style="default")
     bar = Progress(column, text, console=on, auto_refresh=False)
-    task = bar.add_task("")
+    task = bar.add_task("", total=None)
     one_line = partial(Text, no_wrap=True, overflow="ellipsis")
     with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
 
