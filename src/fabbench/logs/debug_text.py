@@ -79,6 +79,7 @@ class HostNames:
         elif before or word not in self.names:
             glued = self._part_before_host(before, word)
             before += glued
+        # A whole line: others that begin alike are read without a search.
         if not before and begin == 0 and len(self.origins) < _MAX_NAMES:
             self.origins.add(text.partition(INFO)[0])
         host = word.removeprefix(glued)
@@ -102,7 +103,9 @@ class HostNames:
         cell = word.removesuffix(host_name)
         if host_name and _CELL.fullmatch(cell):
             return cell
-        if before.strip():  # cells of a row, of which the word may have the last
+        if (
+            before.strip()
+        ):  # cells of a row, of which the word may have the last: its end is unknown
             return f"{word}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
         # Rows begin with blanks, and debug lines do not.
         if before and word[0].isdigit():
@@ -135,7 +138,7 @@ def _without_process(text: str) -> DebugText | None:
 
 def without_row(message: str) -> tuple[str, str]:
     """Return a debug message without, and then, the row behind it if its newline was lost."""
-    if GAP in message:  # else there are no cells
+    if GAP in message:  # blanks as between the cells of a row; without any, there is none
         at = find_sign(message)
         if at > 0:
             return message[:at], message[at:]

@@ -106,8 +106,8 @@ class Prefixes:
     def _learn_before_signs(self, sample: Sequence[str]) -> bool:
         """Learn what stands before lines that only a benchmark prints; return whether any is.
 
-        Banners and headers show it best, then a footer or a row. A debug line shows no sign that
-        others do not, unless it is a string of many lines.
+        Banners and headers show it best, then a footer or a row. A debug line itself shows nothing
+        that others do not; one with a quotation mark may be a JSON string of many lines.
         """
         lines = [line for line in sample if " NCCL " not in line or '"' in line]
         signs = signs_in("\n".join(lines))
@@ -128,6 +128,7 @@ class Prefixes:
         cut = [self.cut(line)[0] for line in lines]
         texts = [f"{text} " for text in cut if text.strip()]
         labels = [match for match in map(_LABEL.match, texts) if match is not None]
+        # A number right before a debug line is a rank; before other lines, only if all have one.
         certain = [label for label in labels if _DEBUG_LINE.match(label.string, label.end())]
         nearly_all = max(2, _NEARLY_ALL * len(texts))
         if not certain and not signed and len(labels) >= nearly_all:
@@ -175,7 +176,9 @@ class Prefixes:
         """
         at = find_sign(text, all_signs(begins=True) if signs is None else signs)
         inner = inner_tag(text)
-        if 0 < inner < at:  # another prefix, unless it stands behind text without a newline
+        # A tag of mpirun is a prefix by itself: what stands before it is another, or is nothing if
+        # it is text that has lost its newline.
+        if 0 < inner < at:
             at = 0 if text[inner - 1].isalnum() else inner
         if at <= 0:
             return False
@@ -216,7 +219,10 @@ def _lines_with(signs: Sequence[Signature], lines: Sequence[str]) -> list[str]:
 
 
 def _debug_lines(sample: Sequence[str]) -> Iterable[str]:
-    """Return a debug line of each thread: all of one have the same prefix, unless it is a time."""
+    """Return a debug line of each thread, as all of one have the same prefix.
+
+    Where that has a time, lines that differ in it count as of different threads.
+    """
     by_origin: dict[str, str] = {}
     for line in sample:
         origin, debug, _ = line.partition(" NCCL ")
@@ -277,7 +283,7 @@ class _Text:
         fields = {name: value for name, value in match.groupdict().items() if value}
         if match[0].rstrip().endswith('"'):
             rest = _unquoted(rest)
-        elif self.fenced:
+        elif self.fenced:  # a cell of a table, whose other end is cut, too
             rest = rest.rstrip().removesuffix("|").rstrip()
         return rest, fields
 

@@ -96,12 +96,13 @@ class LogParser:
         number = self._number
         self._row_stream = None
         origins = self._hosts.origins
-        # Of channel lines, from " via " on. They are those of the open execution.
+        # Of channel lines already read in the open execution, from " via " on
         endings = self._group_of(NO_STREAM).evidence.endings
         cuts = _RepeatedCuts(self._prefixes)
         for raw in lines:
             number += 1
-            # What a channel line says from " via " on: its last character, where there is none.
+            # One more with such an ending says nothing new. Without " via " (rfind: -1) it is the
+            # last character, which is no ending.
             if raw[raw.rfind(" via ") :] in endings and raw.partition(_CHANNEL)[0] in origins:
                 continue
             if len(raw) > LONGEST_LINE:
@@ -134,7 +135,7 @@ class LogParser:
             return None
         if GAP in message or "<std" in text or "\n" in text:  # a row, tag or line may be inside
             return None
-        # Of others, by their first characters, nothing is read.
+        # Evidence is known by its first characters, or has an arrow, as failed calls have.
         if message[:HEAD] in HANDLERS or CHAIN in message:
             self._group_of(stream).evidence.feed(message, origin)
         return ()
@@ -300,6 +301,7 @@ class LogParser:
             return self._offer_to_others(group, line)
         if not readings and "Rank" in line.text:  # as in nccl-tests' list of devices
             self._learn_host(line.text)
+        # A record that its own reader completes here ends because another table begins.
         out = self._complete_and_judge(group, readings, another=True) if readings else []
         group.note_read()
         return out
@@ -334,7 +336,8 @@ class LogParser:
     def _read_after_status(self, group: StreamGroup, line: Line) -> list[Result]:
         """Read a line after an exit status: the output above ends, with a launcher's last words.
 
-        Unless these have an exit status of their own: then they are another start, that failed.
+        If the line is a second exit status, what came since the first is of another start, that
+        failed.
         """
         if group.messages and group.messages[-1].takes(line.text):  # the launcher's words go on
             return []
@@ -401,6 +404,7 @@ class LogParser:
         if not joins:
             out += self._judge_records([*steps.release_records(), *steps.record_of_silent_step()])
             group.steps = StepEndings()
+        # That of the text outranks what the marker states.
         group.steps.begin(marker, benchmark=group.name or name or None)
         return out
 
@@ -541,7 +545,7 @@ class _RepeatedCuts:
     def cut(self, raw: str) -> tuple[str, Stream]:
         """Return a line without its prefix, and its stream.
 
-        Learned prefixes take more than a lookup.
+        Looked up by as many characters as the last prefix had; learned prefixes take more.
         """
         known_stream = self._streams.get(raw[: self._length])
         if known_stream is None or self._prefixes.forms:
@@ -556,7 +560,7 @@ class _RepeatedCuts:
         """
         if self._prefixes.forms:  # `cut` has not only looked it up
             return text, stream
-        if raw[: self._length] in self._streams:
+        if raw[: self._length] in self._streams:  # which may be only the first of its prefixes
             text, stream = self._prefixes.cut(text, stream)
         if raw.endswith(text):
             self._length = len(raw) - len(text)

@@ -64,8 +64,8 @@ def foreign_outputs() -> Sequence[ForeignOutput]:
 
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
 _MADE_BY_FABBENCH = lazy(
-    r'\s*\{\s*"format":\s*\d+,?\s*("logs"|"metric":[^{[]*"lower_is_better")?'
-    r"|((?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,)"
+    r'\s*\{\s*"format":\s*\d+,?\s*(?P<json>"logs"|"metric":[^{[]*"lower_is_better")?'
+    r"|(?P<csv>(?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,)"
 )
 """The beginning of fabbench's own files, which quote lines of logs."""
 _LONGEST_QUOTE = 100
@@ -102,8 +102,8 @@ def unread_reason(text: str) -> tuple[str, bool]:
     """
     made_by_fabbench = _MADE_BY_FABBENCH.match(text)
     if made_by_fabbench is not None:
-        # As JSON or CSV: other documents of fabbench have no results, and quote lines of logs.
-        return _RESULTS if made_by_fabbench[1] or made_by_fabbench[2] else "", True
+        # Other documents of fabbench have no results, and quote lines of logs.
+        return _RESULTS if made_by_fabbench["json"] or made_by_fabbench["csv"] else "", True
     program = _foreign_program(text)
     if program:
         return f"This is output of {program}, which fabbench does not read.", False

@@ -95,7 +95,7 @@ def _looks_like_row(text: str) -> bool:
     if not words or not words[0].isdecimal():
         return False
     figures = [word for word in words[1:] if _CELL.fullmatch(word)]
-    are_half_of_words = len(figures) > len(words) / 2 - 1
+    are_half_of_words = 1 + len(figures) > len(words) / 2  # 1: the size
     return are_half_of_words and any(map(_REAL_NUMBER.fullmatch, figures))
 
 

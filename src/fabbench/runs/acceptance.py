@@ -83,7 +83,7 @@ def open_certificate(name: str, store: Path) -> Certificate:
     """Read a certificate by its id, or a file. Raise MachineError or RequestError."""
     is_file_name = Path(name).suffix
     path = Path(name) if is_file_name else certificate_path(store, name)
-    if name == "last":
+    if name == "last":  # ids begin with the time, so that the greatest name is the latest
         path = max(path.parent.glob("*.json"), default=path)
     if not path.is_file():
         raise RequestError(
@@ -124,7 +124,7 @@ class Acceptance:
             target=run.target.name,
             command=tuple(redacted(run.command)),
         )
-        nodes = [each.name for each in certificate.nodes]
+        nodes = [each.name for each in certificate.nodes]  # of a new ladder none: any will do
         self.asked = replace(self.asked, run=same_nodes(run, nodes))
         # Rung → its run or sweep; an unfinished sweep goes on
         self._begun = {
@@ -149,7 +149,8 @@ class Acceptance:
                     self._climb(cast("DivisibleAllocation", allocation))
         except (FabbenchError, KeyboardInterrupt) as error:
             if self.certificate.ended and isinstance(error, MachineError):
-                self.notify(_with_hint(error))  # a node that is gone cannot be cleaned up
+                # All is tested; only the release failed, as a node that is gone makes it.
+                self.notify(_with_hint(error))
                 return self.certificate
             if self.certificate.rungs:
                 error.add_note(how_to_resume(self.certificate, run.store))
@@ -189,7 +190,7 @@ class Acceptance:
         what = "Checks of each node, and of differences between nodes"
         checked = self._stored_result(CHECK, what, test)
         requested = target.hosts[: target.nodes]
-        left_out = {**checked.nodes, **checked.left_out}
+        left_out = {**checked.nodes, **checked.left_out}  # bad ones, and those not known to be fine
         fine = tuple(each for each in requested if each not in left_out)
         if target.hosts and not fine:  # else the launcher chooses nodes
             self._update_certificate(ended=time.time())
@@ -203,6 +204,7 @@ class Acceptance:
             reasons = " ".join(silent.values())
             raise MachineError(f"No node answers. {reasons}", hint="fabbench check shows more.")
         required = Needs(fabrics=(self.how.fabric,) if self.how.fabric else ())
+        # What the launcher knows without a probe, and what the probes of nodes show
         of_hosts = check_hosts(examined.probes, required, relations=examined.relations)
         missing = missing_programs(examined.probes, self._needed_programs(examined))
         return judge_checks([*examined.checks, *of_hosts], blank, missing)
@@ -212,7 +214,7 @@ class Acceptance:
         if not examined.probes:
             return {}
         target = self.asked.run.target
-        probed = inventory(target, examined.probes, Needs())
+        probed = inventory(target, examined.probes, Needs())  # which requires nothing yet
         needed: dict[str, Needs] = {}
         for rung in ladder(probed, self.how):
             if rung.benchmark and not rung.absent:
@@ -267,7 +269,7 @@ class Acceptance:
         try:
             self._require_testable(rung, held)
             self._announce(rung)
-            if rung.mode:
+            if rung.mode:  # which only a sweep has
                 return self._sweep_rung(rung, held, blank)
             if rung.name == SOAK:
                 return self._soak(held, blank)
@@ -305,7 +307,7 @@ class Acceptance:
         try:
             measured = self._measured_by(rung)
             if rung.mode:
-                once = replace(measured, repeats=1)
+                once = replace(measured, repeats=1)  # a sweep repeats by rounds instead
                 return longest_s(replace(self.asked, run=once, mode=rung.mode), allocation)
             return plan(measured, allocation.inventory).longest_s
         except FabbenchError:
@@ -329,6 +331,7 @@ class Acceptance:
             return again
         once = "It failed once, and not again" if again.state is State.PASSED else "Before that"
         doubt = f"{once}: {result.why}"
+        # The second run is the result, and the first one's fault what has to be mended.
         return judged(replace(again, fault_class=result.fault_class), doubts=[doubt])
 
     def _run_once(
@@ -390,7 +393,7 @@ class Acceptance:
 
     def _measured_by(self, rung: Rung) -> RunRequest:
         """Return what a rung measures, without what it is judged by."""
-        # NCCL's ranks use no network there: the best way inside a node is measured.
+        # `DEFAULT`, NCCL, uses no network there: the best way inside a node is measured.
         inside_nodes = rung.alone and rung.benchmark == DEFAULT
         return replace(
             self.asked.run,
@@ -444,6 +447,7 @@ class Acceptance:
         """
         wanted = replace(self._request_of(rung), **changes)
         limit_s = self._seconds_left() / (wanted.repeats or 1)
+        # The earliest that a step can be cut by this limit; a step's own limit may be less.
         end = time.monotonic() + limit_s
         ended = run(replace(wanted, limit_s=limit_s), held=held, watching=self.watching)
         _raise_early_end(ended)
@@ -465,6 +469,7 @@ class Acceptance:
             result = judge_run(ended, blank)
             if result.state is not State.PASSED:
                 return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
+            # Such a run has one configuration, and without repeats one log.
             findings = ended.columns[0].logs[-1].findings
             warned.update({each.meaning for each in findings if each.severity is Severity.WARNING})
             if number >= len(rungs) and time.monotonic() >= end:

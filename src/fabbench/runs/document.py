@@ -222,6 +222,7 @@ def read(path: Path, kind: type[T]) -> T:
         why = error.strerror or error
         raise MachineError(f"{path} cannot be read: {why}.") from error
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        # msgspec names the field that it refuses: `format` is that of another fabbench.
         hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
         raise MachineError(f"{path} is damaged: {error}.", hint=hint) from error
 

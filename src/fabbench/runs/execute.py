@@ -173,7 +173,7 @@ class RunningExecution:
             with _collecting(stops), closing(allocation.execute(execution)) as lines:
                 stored.write_counters(nics.begin())
                 ending = self._follow(lines, nics, stored, parser)
-            if stops:
+            if stops:  # one: nothing before it could add any
                 ending = self._ending_after(stops[-1])
             with _collecting(stops):
                 stored.write_counters(nics.end())
@@ -205,7 +205,8 @@ class RunningExecution:
 
         Closing `lines` early ends the execution.
         """
-        # Sessions and scripts count too, and end the step. This limits all other output.
+        # Sessions and scripts end a step at the usual limit. This one, a little higher, also bounds
+        # what comes between steps.
         limit = OutputLimit(above=_EXTRA_OUTPUT)
         planned = self._execution.planned_sizes
         while True:

@@ -54,7 +54,7 @@ def history(
     known: set[str] = set()
     by_key: dict[Pairs, list[HistoryPoint]] = {}
     for run in runs:
-        if not isinstance(run, FullSummary):
+        if not isinstance(run, FullSummary):  # it has no figures
             continue
         for measured, value in _values_of_metric(run, metric, sizes):
             circumstances = run.circumstances[measured.configuration]
@@ -75,6 +75,7 @@ def history(
 def _assumed_noise(key: Mapping[str, str], metric: Metric, sizes: Sizes | None) -> float:
     """Return the noise that the catalog has for the figures of a series."""
     of_pair = benchmark_named(key["benchmark"]).between_two
+    # A configuration is usually called as its fabric; other names stand for all kinds of noise.
     kinds = {PAIRS} if of_pair else noise_kinds({key["configuration"]})
     # The best time is that of the smallest size, the best rate usually that of the largest.
     smallest, largest = sizes.ends if sizes else (0, _LARGE)

@@ -274,7 +274,7 @@ def _counts_in_directory(log: Log, name: str) -> bool:
     """
     if log.case == MPI_DEBUG:  # another rank or a server may have written it
         return False
-    if log.facts.get("report") == FLIGHT_RECORDER:
+    if log.facts.get("report") == FLIGHT_RECORDER:  # never has rows, and is no quotation
         return True
     if log.points or log.damaged or _MAY_BE_LOG.search(name):
         return True
@@ -282,11 +282,14 @@ def _counts_in_directory(log: Log, name: str) -> bool:
 
 
 def _why_without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]:
-    """Yield why a file has no log; of one that was not named, only if it is a benchmark's."""
+    """Yield why a file has no log; of one that was not named, only if it is a benchmark's.
+
+    A remark is a reason with which nothing seems to be lost.
+    """
     reason, remark = unread_reason(begin)
     if source.named:
         yield "", Unread(source.name, reason or NO_KNOWN_OUTPUT)
-    # A remark, that it only names a program, counts in what may be a log.
+    # Any text may name a program: that remark counts only in what may be a log.
     elif reason and (not remark or _MAY_BE_LOG.search(source.name)):
         yield "", Unread(source.name, reason, remark=remark)
 
@@ -357,7 +360,7 @@ def _matching_runs(ref: str, stored: Sequence[Path]) -> list[Path]:
     from fabbench.runs.store import StoredRun
 
     part = re.escape(ref)
-    # It begins the folder name, ends it, or begins the id.
+    # A folder is named WHEN-BENCHMARK-ID. It begins that, ends it, or begins the id.
     fits = re.compile(rf"{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*").fullmatch
     matches = [path for path in stored if fits(path.name)]
     exact = [path for path in matches if f"-{path.name}".endswith(f"-{ref}")]
@@ -388,6 +391,7 @@ def _raise_or_warn(unread: Unread) -> None:
     """Raise MachineError for a damaged file; warn of one whose output could not be read."""
     if unread.damaged:
         raise MachineError(unread.reason)
+    # With a remark nothing seems to be lost.
     if not unread.remark and unread.reason != NO_KNOWN_OUTPUT:
         warnings.warn(f"{unread.source}: {unread.reason}", UnreadWarning, stacklevel=3)
 
@@ -492,7 +496,7 @@ def _whole_parts(source: Source, file: LogStream) -> Generator[Source, None, Sou
             unsearched = max(len(text) - len(_MARKER), 0)  # where a marker that was cut may begin
             text += block
             if text.find(_MARKER, unsearched) >= 0:
-                # fabbench wrote it: the end of a step applies to all of its output.
+                # fabbench's own mark: what it says of a step's end applies to all of its output.
                 file.put_back(text)
                 return replace(source, text=file, line=line)
             while (match := boundary.search(text, PART)) is not None:

@@ -90,7 +90,7 @@ class Rung:
         kind = benchmark.work_type()
         assert kind is not None  # noqa: S101 - it is runnable
         given = dict(self.options)
-        if self.mode or self.alone:
+        if self.mode or self.alone:  # a run of one node alone is as short as a sweep's test
             given = {**benchmark.sweep_defaults, **given}
         known = declared(kind)
         values = {}
@@ -115,6 +115,7 @@ class _Nodes:
         """Return what is so of an inventory: what only some nodes have, counts."""
         hosts = inventory.hosts
         gpus = max((host.gpus for host in hosts), default=0)
+        # What is measured between the GPUs of a node takes two.
         no_gpus = {0: "The nodes have no GPUs.", 1: "The nodes have one GPU each."}
         kinds = {kind for host in hosts for kind in host.devices.values()}
         return cls(
@@ -156,7 +157,7 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     cases = _collectives(nodes, how)
     of_nodes = _rungs_of_nodes(nodes, thorough=how.level != LEVELS[0])
     if how.timeout:
-        limit = {"timeout_s": format(how.timeout, "g")}
+        limit = {"timeout_s": format(how.timeout, "g")}  # they have no options of their own
         of_nodes = (replace(each, options=limit) for each in of_nodes)
     rungs = [
         *of_nodes,
@@ -214,7 +215,7 @@ def every_rung() -> Iterator[Rung]:
     One that machines with GPUs and those without have is there several times.
     """
     for gpus, profile in product((2, 0), _PROFILES):
-        # Two nodes with RDMA NICs, to which every rung applies
+        # Two nodes with RDMA NICs, to which every rung applies; GPUs are tested from two on
         hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")
         how = AcceptOptions(level=LEVELS[-1], profile=profile, background=True)
         inventory = Inventory(target="", hosts=hosts)
@@ -222,7 +223,10 @@ def every_rung() -> Iterator[Rung]:
 
 
 def needs() -> Needs:
-    """Return what the rungs of any machines may need; nothing of it is required."""
+    """Return what the rungs of any machines may need; nothing of it is required.
+
+    `divided`: a rung may run on a part of the nodes, with its own mpirun.
+    """
     every = [rung.work.needs for rung in every_rung()]
     programs = dict.fromkeys(program for each in every for program in each.programs)
     folders = {program: folder for each in every for program, folder in each.folders.items()}

@@ -81,6 +81,7 @@ def compare(
     if names:
         columns = load(*names, labels=labels, fabrics=fabrics, store=store_here(store))
     made = comparing.compare(columns, **how)
+    # The same, which a notebook shows as a table
     return ShownComparison(**{each.name: getattr(made, each.name) for each in fields(made)})
 
 
@@ -118,7 +119,7 @@ def request(
     options_there = type(resolve(where, config, launchers, os.environ).target.options)
     work = runnable(benchmark).work_type()
     assert work is not None  # noqa: S101 - it is runnable
-    plain = _plain_fields()
+    plain = _plain_fields()  # of RunRequest, such as fabrics; `known` are written as on the CLI
     known = {**declared(Target), **declared(options_there), **declared(work)}
     shared = _shared_options(plain.keys())
     given = given_of_file(benchmark, config, {**shared, **known})

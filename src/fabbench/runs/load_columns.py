@@ -116,6 +116,7 @@ def _columns_of_input(
     after the input. NICs or settings that a loop went through are columns of their own.
     """
     alone = len(sources) == 1
+    # Named itself, and not only a directory that holds it
     if alone and sources[0].run and sources[0].named:
         return _columns_of_run(sources[0])
     if any(source.run for source in sources):
@@ -149,12 +150,12 @@ def _parsed(
     Raise MachineError for a damaged source, or a named one without any log.
     """
     parsed: dict[str, list[Log]] = {}
-    # `tables`: only of a named source. One that lies beside logs was made of them: no repeat.
+    # `tables` counts for a named source only: a table that lies beside logs was made of them.
     for configuration, entry in read_source(source, proof=proof, tables=True):
         if isinstance(entry, Unread):
             _require_readable(source, entry)
             unread.append(entry)
-        elif alone or _is_measurement(entry):
+        elif alone or _is_measurement(entry):  # beside others, no mere debug output or counters
             parsed.setdefault(configuration, []).append(entry)
     return parsed
 
@@ -207,7 +208,7 @@ def _stated_settings(log: Log) -> str:
 
 def _named_nic(log: Log) -> str:
     """Return the NIC that a log states, or its file is named after; empty: neither."""
-    stated = log.facts.get(RAIL) or log.facts.get("domain", "")
+    stated = log.facts.get(RAIL) or log.facts.get("domain", "")  # libfabric's name of a NIC
     if stated:
         return str(stated)
     in_name = _NIC.search(Path(log.source).name)
@@ -316,9 +317,10 @@ def _nic_test(log: Log, group: RowGroup, size: int, place: str) -> _NicTest:
 
 
 def _place_of_nic(source: str, nic: str, *, shared_file: bool) -> str:
-    """Return what the files of NICs that belong together have in common.
+    """Return what the files of NICs that belong together have in common, to group them by.
 
-    A file of one NIC is named after it, or belongs with the others of its directory.
+    The rest of the path of a file that is named after its NIC; else its directory, as the others
+    there are of other NICs. A file of several NICs belongs with no other.
     """
     before, name_in_path, after = source.rpartition(nic)
     return before + after if name_in_path or shared_file else str(Path(source).parent)
@@ -410,8 +412,9 @@ def stored_columns(
 ) -> list[Column]:
     """Return the configurations of a run, or one, as columns.
 
-    Their verdicts keep the run's significance level. One without results has the `skipped` logs, or
-    is left out. `logs`: those of each, if they are known.
+    Their verdicts keep the run's significance level, which depends on how many repeats were
+    possible. One without results has the `skipped` logs, or is left out. `logs`: those of each, if
+    they are known.
     """
     logs_of = run.logs if logs is None else logs.__getitem__
     columns: list[Column] = []

@@ -43,6 +43,7 @@ def log_summaries(sources: Iterable[Source], left_out: list[Unread]) -> list[Ful
                 left_out.append(Unread(source.name, f"{entry.outcome}, and left out", remark=True))
         if logs:
             created, dated = time_of(source.name)
+            # Empty parts of the key: what the logs show takes their places.
             measured = tuple(figures_of(logs, {"benchmark": "", "case": "", "configuration": ""}))
             versions = stated_versions(logs)
             run = FullSummary(

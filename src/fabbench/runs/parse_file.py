@@ -235,7 +235,7 @@ def _with_configuration(configuration: str, results: Iterable[Result]) -> Iterat
 
 
 def _sample_of_prefixes(beginning: str, whole_lines: str) -> list[str]:
-    """Return lines to learn prefixes from; none if fabbench itself wrote the first line.
+    """Return lines to learn prefixes from; none if fabbench's own first line stands without any.
 
     The last of them is what follows the `whole_lines`, and may be cut.
     """
@@ -295,7 +295,7 @@ _FLAT = (str, int, float)
 def _results_as_table(text: str) -> str:
     """Return the results in a JSON document as a table, below a line of their names.
 
-    Empty if they are no flat rows.
+    The parser of logs reads it like one that a program printed. Empty if they are no flat rows.
     """
     try:
         rows = json.loads(text)["results"]
@@ -342,7 +342,7 @@ def as_printed(text: str) -> str:
 
     HTML, escapes, unusual blanks, colors that lost their ESC.
     """
-    # A rare character is found far more quickly than a pattern.
+    # A rare character is found far more quickly than a pattern; tickets write {noformat}.
     may_be_html = "&" in text or "{" in text or _may_be_page(text)
     if may_be_html and _HTML.search(text):
         lines = _LINE_END.sub("\n", text)
@@ -453,6 +453,7 @@ def _decompressed(name: str, pieces: Pieces) -> Pieces:
     One compression is undone, and then one encoding, each if the first bytes show it.
     """
     head, pieces = _with_head(pieces)
+    # No first bytes fit two signatures: each loop runs once at most.
     for new_decompressor in _matching_signature(_COMPRESSIONS, head):
         head, pieces = _with_head(_unpacked(new_decompressor, pieces))
     for encoding in _matching_signature(_ENCODINGS, head):
@@ -496,7 +497,7 @@ def _unpacked(new_decompressor: Callable[[], Any], pieces: Pieces) -> Pieces:
 
 
 def _contents_of_frames(new_decompressor: Callable[[], Any], pieces: Pieces) -> Pieces:
-    """Yield what consecutive frames hold, with zeros between them: each has its decompressor."""
+    """Yield what consecutive frames hold: each has its decompressor, and zeros may pad it."""
     frame = new_decompressor()
     for piece in _cut(pieces):
         rest = piece.lstrip(b"\0") if frame.eof else piece
@@ -689,7 +690,7 @@ def _outcome_in_table(written: str) -> tuple[Outcome, str]:
 
 def _json_records(text: str) -> Iterator[PlainData]:
     """Yield the rows of fabbench's own JSON: of an export, a comparison, or parsed logs."""
-    if '"run"' in text[:10]:  # an export has one document per line
+    if '"run"' in text[:10]:  # an export: a line per document, whose first field this is
         yield from map(json.loads, text.splitlines())
         return
     document: PlainData = json.loads(text)

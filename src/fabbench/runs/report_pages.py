@@ -65,6 +65,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: Sizes | None = No
     """Return the page of a run or a sweep in a report, as far as it can be read."""
     target = run.target or "an unknown target"
     what = f"{run.benchmark} on {target}"
+    # Field of the page = attribute of the run
     known = picked(run, "id", "name", hosts="document.hosts", command="command_line")
     known["created"] = format_time(run.created)
     if run.sweep is not None:
@@ -152,6 +153,7 @@ def logs_page(
 ) -> RunPage:
     """Return the page that compares what is `read` of inputs, with what gates `judge` of it."""
     columns = columns_within(read(*inputs), sizes)
+    # The configurations of one input are of one plan, in which the endpoint may differ.
     how = partial(compare, allow=ALLOWED if len(inputs) == 1 else ())
     comparisons = _comparisons(columns, metric, how)
     page = comparison_page(comparisons[0], judge(comparisons[0]))

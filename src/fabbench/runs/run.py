@@ -349,6 +349,7 @@ def _result(
                 write_verdict(writer.path, verdict.status, verdict.breaches, verdict.state)
     except FabbenchError as error:
         result = replace(result, failure=error)
+    # As whoever reads the stored logs again makes it: they have no mark of a lost host.
     write_summary(writer.path, measured.logs)
     return result
 
@@ -371,7 +372,8 @@ def _compared_and_judged(
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
     gated = comparison
-    if others and fitting:  # then the baseline is not a column of the table
+    # Then the baseline is not a column of the table. Gates count rows that `only_ok` hides anyway.
+    if others and fitting:
         gated = compare([first, *fitting], allow=ALLOWED)
     if not gates or not request.gates:
         return comparison, None

@@ -141,7 +141,10 @@ def _judged_without_figures(
 
 
 def _fault_of_nodes(ended: Log | TestResult) -> Fault | None:
-    """Return what a failure shows to be wrong with nodes; None: it says nothing about them."""
+    """Return what a failure shows to be wrong with nodes; None: it says nothing about them.
+
+    Wrong data or another fabric speak against them, a program that died only by a hardware fault.
+    """
     outcome = Outcome(ended.outcome)
     if outcome in _WRONG:
         return _WRONG[outcome]
@@ -150,7 +153,10 @@ def _fault_of_nodes(ended: Log | TestResult) -> Fault | None:
 
 
 def _fault_to_mend(ended: Log | TestResult) -> Fault | None:
-    """Return what has to be mended after a failure; of one that nothing explains, the program."""
+    """Return what has to be mended after a failure.
+
+    Of a program that died or hung without an explanation that is itself, as it is installed.
+    """
     fault = fault_of(ended) if isinstance(ended, Log) else ended.fault
     if fault is None and ended.outcome in _BROKEN:
         return Fault.SOFTWARE
@@ -220,7 +226,10 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
 
 
 def _typical(diagnosis: Diagnosis, metric: str) -> Iterator[RungFigure]:
-    """Yield the figure of healthy tests, of several kinds the worst; none where none compare."""
+    """Yield the figure of healthy tests, such as of groups or NICs: of several kinds the worst.
+
+    None where the tests cannot be compared.
+    """
     worst = max if METRICS[metric].lower_is_better else min
     if diagnosis.typicals:
         yield RungFigure(
@@ -317,19 +326,19 @@ def _not_in(named: Reasons, others: Reasons) -> Reasons:
 
 
 def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Reasons:
-    """Return the suspects whose tests fail by what is installed there, and nothing else → why."""
+    """Return the nodes all of whose failed tests fail by what is installed there → why."""
     reasons: dict[str, str] = {}
     for suspect in diagnosis.suspects:
         if suspect.kind is not SuspectKind.NODE:
             continue
-        failed = [each for each in _unended(tests) if suspect.name in each.nodes]
+        failed = [each for each in _died_or_hung(tests) if suspect.name in each.nodes]
         if {each.fault for each in failed} == {Fault.SOFTWARE}:
             quote = f" It said: {failed[0].said}" if failed[0].said else ""
             reasons[suspect.name] = f"{suspect.evidence}{quote}"
     return reasons
 
 
-def _unended(tests: Sequence[TestResult]) -> Iterator[TestResult]:
+def _died_or_hung(tests: Sequence[TestResult]) -> Iterator[TestResult]:
     return (each for each in tests if each.outcome in _BROKEN)
 
 
@@ -344,12 +353,13 @@ def _fault_of_sweep(
     if not bad and software_failures:  # all who are accused fail by their software
         return Fault.SOFTWARE
     if not bad:  # no node is accused, but single tests may have failed
-        return gravest(map(_fault_to_mend, _unended(stored.tests)))
+        return gravest(map(_fault_to_mend, _died_or_hung(stored.tests)))
     if all(each.is_between for each in bad):
         return Fault.INFRASTRUCTURE
     nodes = {node for each in bad for node in each.nodes}
     theirs = [each for each in stored.tests if nodes.intersection(each.nodes)]
     fault = gravest(each.fault for each in theirs)
+    # Nodes that are slow, or fail by more than their software, are broken.
     return fault if fault is Fault.INFRASTRUCTURE else Fault.HARDWARE
 
 
@@ -383,7 +393,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         judgment = Judgment()
     result = replace(
         blank,
-        fabric=ended.columns[0].label,
+        fabric=ended.columns[0].label,  # a configuration is called as its fabric
         figures=tuple(_figures(comparison)),
         limits=judgment.limits,
         sources=judgment.sources or blank.sources,

@@ -363,6 +363,7 @@ class StoredRun:
             return ""
         if verdict.state:
             return verdict.state
+        # Of a sweep, or of a run of an older version
         return "passed" if verdict.status == Exit.FINE else "failed"
 
     @cached_property

@@ -54,6 +54,7 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
         """Return the best value of some sizes, or of all; None if there is none."""
         values = self.values
         if sizes is not None:
+            # Not strict: nothing ensures that a file has equally many of both.
             pairs = zip(self.sizes, self.values, strict=False)
             values = tuple(value for size, value in pairs if size in sizes)
         best = min if metric.lower_is_better else max
@@ -190,7 +191,7 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
     `logs`: configuration → its logs, where they are still in memory; None: read them from the run.
     """
     logs_of = logs
-    damage: Sequence[str] = ()
+    damage: Sequence[str] = ()  # What is still in memory was not read, and has none
     if logs_of is None:
         logs_of = {each.label: run.logs(each.label) for each in run.configurations}
         damage = run.damage

@@ -138,6 +138,7 @@ def sweep(
 def _require_groups(target: Target, groups_by: str) -> None:
     """Raise RequestError if a launcher cannot group nodes by something."""
     launcher = launcher_named(target.launcher)
+    # Of a label, `groups_by` has the key, too; the launcher names only what keys follow.
     if groups_by and not groups_by.startswith(launcher.groups_by):
         known = [each.replace(LABEL, f"{LABEL}KEY") for each in launcher.groups_by]
         others = "".join(f"--groups {each}, or " for each in known)
@@ -167,6 +168,7 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     if names_all or "hosts" in target.options.without:  # the launcher takes no names of nodes
         return run
     among = set(target.hosts or nodes)
+    # Another number or other hosts are asked for now: going on with it refuses them.
     if target.nodes not in {None, len(nodes)} or not among.issuperset(nodes):
         return run
     return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
@@ -510,6 +512,7 @@ class SweepTests:
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
         running = RunningExecution(execution, request.benchmark, Watcher())
         logs, stop = running.run(part, self.writer)
+        # What ends the sweep; any other stop is how this test failed, which its logs say.
         if isinstance(stop, KeyboardInterrupt | AllocationLostError | StoreError):
             self.writer.drop_execution(execution.id)
             raise stop
