@@ -123,6 +123,7 @@ class System:
         """What it shares with systems of the same GPUs and NICs, whose published figures count."""
         if not (self.gpus and self.rate and self.fabric):
             return self.name
+        # Models with an equal NVLink, such as H100 and H200, count as one.
         gpu: object = NVLINK.get(self.gpu_model, self.gpu_model)
         return (self.gpus, gpu, self.rate, self.fabric)
 

@@ -62,7 +62,7 @@ def default_image(benchmark: str, fabrics: Collection[str] = ()) -> str:
     Empty: none is known.
     """
     for known in images():
-        is_public = not known.image.startswith("docker/")
+        is_public = not known.image.startswith("docker/")  # a recipe here, for users to build
         if is_public and known.has(benchmark) and known.reaches(fabrics):
             return known.image
     return ""
@@ -121,7 +121,7 @@ def _older_cuda(image: str, cuda: str) -> str:
     """Return the advice for a driver that is too old for a CUDA."""
     advice = "Update the driver, or pass an image with an older CUDA"
     for tag in _known_tags(image):
-        if tag.cuda < cuda:
+        if tag.cuda < cuda:  # as text: no CUDA of two-digit major versions has a minor one of two
             return f"{advice}, such as {tag.image}."
     return f"{advice}."
 

@@ -135,7 +135,7 @@ def connects_hosts(gpu_model: str) -> bool:
 def efa_reaches(one: str, other: str) -> bool:
     """Return whether EFA can carry anything between two instance types, in one zone and network.
 
-    Both are of the island's families, or neither is.
+    The EFA of some older families, an island, reaches only these: both are of them, or neither is.
     """
     families = {_family(one), _family(other)}
     return families <= _ISLAND or families.isdisjoint(_ISLAND)

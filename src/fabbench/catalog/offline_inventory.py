@@ -100,6 +100,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         instance_type=name,
         programs=programs,
         searched={name: places for name, places in folders.items() if name not in programs},
+        # As the EFA installer has it, and assumed elsewhere
         mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
     )
     hosts = [replace(host, name=host_name) for host_name in _names(nodes, name, target)]

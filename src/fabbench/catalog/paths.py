@@ -73,7 +73,10 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ""
 
     def _value(self, facts: Facts) -> str:
-        """Return the stated value; of a number FEW, or empty where it is enough."""
+        """Return the stated value; of a number FEW, or empty where it is enough.
+
+        Few is less than `share` of the fact `of`; where that is unknown, 1, if `only_with` is.
+        """
         stated = facts.get(self.fact, "")
         if not isinstance(stated, int):
             return stated

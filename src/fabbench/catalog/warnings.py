@@ -26,7 +26,7 @@ def error_follows(message: str, file: str) -> bool:
 
 
 def _candidates(message: str, file: str) -> list[tuple[str, str]]:
-    """Return words and fates (see `_index`) of the messages that may be printed there.
+    """Return the words of messages that may be printed there, and their fates: see `_index`.
 
     Those of aws-ofi-nccl begin with NET/OFI. Without a file, any others may be meant.
     """
@@ -41,9 +41,12 @@ def _candidates(message: str, file: str) -> list[tuple[str, str]]:
 
 @cache
 def _index() -> Mapping[str, list[tuple[str, str]]]:
-    """Return by source file the words of its messages, and whether an error follows (`yes`)."""
+    """Return by source file the words of its messages, each with its fate.
+
+    That is whether an error follows: `yes` if it always does.
+    """
     index: dict[str, list[tuple[str, str]]] = {}
     for row in rows_of("warnings.csv"):
-        fate = row["words"], row["error"]
-        index.setdefault(row["file"], []).append(fate)
+        candidate = row["words"], row["error"]
+        index.setdefault(row["file"], []).append(candidate)
     return MappingProxyType(index)

@@ -103,9 +103,8 @@ class HostNames:
         cell = word.removesuffix(host_name)
         if host_name and _CELL.fullmatch(cell):
             return cell
-        if (
-            before.strip()
-        ):  # cells of a row, of which the word may have the last: its end is unknown
+        # Cells of a row; where the word has the last of them, its end is unknown.
+        if before.strip():
             return f"{word}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
         # Rows begin with blanks, and debug lines do not.
         if before and word[0].isdigit():

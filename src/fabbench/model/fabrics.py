@@ -70,7 +70,7 @@ def may_use_rdma(fabrics: Iterable[str]) -> bool:
 def networks(fabric: str) -> frozenset[str]:
     """Return the values of `transport` for a fabric of NCCL or NVSHMEM.
 
-    Others are libfabric's providers.
+    Any other name is one of libfabric's providers, which a log may state with that word before it.
     """
     names = _NAMES.get(fabric)
     if names:
@@ -151,6 +151,7 @@ def paired_devices(
 def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that compares numbers in names as numbers: mlx5_10 sorts after mlx5_2."""
     parts: list[tuple[int, int, str]] = []
-    for number, text in re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9]+)", name):
+    # A number that is longer, such as a hash, is compared piece by piece.
+    for number, text in re.findall(r"([0-9]{1,18})|([^0-9]+)", name):
         parts.append((0, int(number), "") if number else (1, 0, text))  # numbers before text
     return tuple(parts)

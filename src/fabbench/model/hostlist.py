@@ -74,7 +74,7 @@ def _numbers(text: str, item: str) -> Iterator[str]:
         width = len(first)
         low = int(first)
         high = int(last)
-        uneven = last.startswith("0") and len(last) != width
+        uneven = last.startswith("0") and len(last) != width  # 1-08: with zeros, or without?
         if high < low or uneven:
             raise ValueError(
                 f"{first}-{last} in {item!r} is not a range that goes up, such as 1-16 or 01-16"
@@ -89,7 +89,7 @@ def compress_hostlist(names: Iterable[str]) -> str:
 
     Numbers at the end of names become ranges.
     """
-    # Prefix, and whether a number follows it → the numbers
+    # Prefix, and whether a number follows it (`node` cannot be in `node[1-2]`) → the numbers
     numbers_of: dict[tuple[str, bool], list[str]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)

@@ -63,7 +63,7 @@ def prefilter(patterns: Iterable[str]) -> re.Pattern[str]:
     for pattern in patterns:
         needed = required_literals(pattern)
         if needed is None:
-            return re.compile("")
+            return re.compile("")  # found in every text: nothing can be ruled out
         literals |= needed
     return re.compile(_alternation(literals))
 
@@ -182,7 +182,7 @@ def _alternation(literals: Iterable[Literal]) -> str:
 def _spellings(text: str) -> Iterator[str]:
     """Yield patterns of a text in any case: one for each spelling of its first letter."""
     first = text[0]
-    if not first.isascii() or first.lower() in _MORE_SPELLINGS:
+    if not first.isascii() or first.lower() in _MORE_SPELLINGS:  # more than upper and lower case
         yield f"(?i:{re.escape(text)})"
         return
     rest = re.escape(text[1:])

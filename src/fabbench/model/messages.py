@@ -141,6 +141,8 @@ def _may_have_command(text: str) -> bool:
 def unfinished(text: str) -> str:
     """Return the shortest text that leaves the same command open as `text`: ``#``, ``##``, ``:``.
 
+    CI systems obey lines such as ``::error::`` and ``##[error]``.
+
     What is written next may complete one. Empty: it begins a line; ``x``: nothing is open.
     """
     last_line = text.rpartition("\n")[2]
@@ -162,7 +164,7 @@ def one_line(text: str) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """Write the last group of a match, or all of it if it has none, as escapes."""
+    """Write the last group of a match, which is at its end, or all of it, as escapes."""
     text = match[match.lastindex or 0]
     digits = text.encode("utf-16-be", "surrogatepass").hex()
     escapes = "".join(f"\\u{unit}" for unit in re.findall("....", digits))
@@ -240,6 +242,7 @@ def word_without_secrets(text: str) -> str:
         return without_secrets(text)
     start = match.start("value")
     name = text[:start]
+    # In `https://host` the name is a scheme, and the value begins with `//`.
     if "://" not in text[: start + 2] and is_secret(match["name"]):
         return name + REDACTED
     if match["set"] == "=" and "://" not in text:  # the value may be one, too: --env=NAME=VALUE
@@ -255,12 +258,13 @@ def environment(env: Variables) -> dict[str, str]:
 def redacted(value: Any) -> Any:
     """Return a document of plain values or frozen dataclasses (a plan) as it may be shown."""
     if is_dataclass(value) and not isinstance(value, type):
+        # Fields that are not `init` are made of the others, as `replace` expects.
         names = (field.name for field in fields(value) if field.init)
         changes = {name: _redacted_field(name, getattr(value, name)) for name in names}
         return replace(value, **changes)
     if isinstance(value, Mapping):
         return {key: _redacted_field(key, inner) for key, inner in value.items()}
-    if type(value) in {list, tuple}:
+    if type(value) in {list, tuple}:  # but no named tuple: it is not made of an iterable
         return type(value)(map(redacted, value))
     return word_without_secrets(value) if type(value) is str else value
 

@@ -182,7 +182,7 @@ class Environment(Type):
     def __init__(self, *, passed: bool = False) -> None:
         def read(text: str) -> tuple[str, str | None]:
             name, equals, value = text.partition("=")
-            complete = passed or equals
+            complete = passed or equals  # `passed`: a name alone stands for its current value
             if not complete or not re.search(VARIABLE, name):
                 raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
             return name, value if equals else None
@@ -199,7 +199,7 @@ class Environment(Type):
 def _fabric(text: str) -> str | None:
     """Return the name of a fabric, or of a provider such as ``tcp;ofi_rxm``; None: it is none."""
     name = text.partition(";")[0]
-    if name not in {*FABRICS, *PROVIDERS, AB, "auto"}:
+    if name not in {*FABRICS, *PROVIDERS, AB, "auto"}:  # the last two stand for others
         return None
     return text if re.fullmatch(r"[\w;.-]+", text) else None
 

@@ -73,7 +73,7 @@ class Step:
 
         Else ranks of MPI.
         """
-        return bool(self.commands[0].role)
+        return bool(self.commands[0].role)  # ranks have no role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

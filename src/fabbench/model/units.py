@@ -116,7 +116,7 @@ def format_size(size: int) -> str:
     number, unit = _in_largest_unit(size)
     power = _power_of_1000(size)
     count = size // 10**power
-    # From a million on, if it has few digits and no short number in a binary unit
+    # From a million on, if its decimal `count` is short, and its binary `number` is long
     if number > 9999 and 6 <= power <= 12 and count < 1000:
         prefix = " KMGT"[power // 3]
         return f"{count} {prefix}B ({count}e{power} B)"
@@ -185,7 +185,7 @@ class Scale:
         if not math.isfinite(value):
             return str(value)
         number = value / self.factor
-        decimals = 2
+        decimals = 2  # as nccl-tests prints
         if self.fine and 0 < abs(number) < 1:
             decimals -= math.floor(math.log10(abs(number)))
         return format_decimal(number, min(decimals, 9))
@@ -227,7 +227,7 @@ def format_decimal(number: float, decimals: int) -> str:
     rounds up.
     """
     scaled = abs(number) * 10**decimals
-    error = 4 * math.ulp(scaled)
+    error = 4 * math.ulp(scaled)  # more than scaling adds to what a float cannot hold
     steps = math.floor(scaled + 0.5 + error)
     text = f"{steps / 10**decimals:.{decimals}f}"
     if "." in text:
@@ -336,7 +336,7 @@ class Sweep:
         if self.step:
             steps = (self.last - self.first) // self.step
             return self.step > 0 and steps < _MAX_SIZES
-        return self.factor > 1 and self.first > 0
+        return self.factor > 1 and self.first > 0  # doubling, at least, ends soon
 
     def _size_before_last(self) -> int:
         """Return the largest size before `last`; of a single size, that."""
