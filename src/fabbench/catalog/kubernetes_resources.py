@@ -259,7 +259,7 @@ def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False)
     memory = _free_part(entry.memory_mib) * MIB
     usual = with_memory_and_cpus(devices, memory=memory, millis=_free_part(entry.vcpus) * 1000)
     if all_cpus and entry.vcpus:
-        return replace(usual, cpus=entry.vcpus * 15_000 // 16)
+        return replace(usual, cpus=entry.vcpus * 15_000 // 16)  # in thousandths of a CPU
     return usual
 
 

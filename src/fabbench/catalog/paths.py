@@ -67,7 +67,7 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, values in self.where.items():
             if facts.get(name) not in values:
                 return ""
-        for value in self._value(facts).split("+"):
+        for value in self._value(facts).split("+"):  # ranks may differ
             if value in self.findings:
                 return self.findings[value]
         return ""

@@ -28,7 +28,8 @@ def error_follows(message: str, file: str) -> bool:
 def _candidates(message: str, file: str) -> list[tuple[str, str]]:
     """Return the words of messages that may be printed there, and their fates: see `_index`.
 
-    Those of aws-ofi-nccl begin with NET/OFI. Without a file, any others may be meant.
+    Those of aws-ofi-nccl begin with NET/OFI. A macro's are printed in any file that is indexed.
+    Without a file, any but aws-ofi-nccl's may be meant.
     """
     index = _index()
     places = {file, _ANY_FILE} if file in index else set[str]()

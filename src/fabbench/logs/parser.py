@@ -290,6 +290,7 @@ class LogParser:
         """
         group.evidence.errors.read(line.text)
         group.note_unread(line)
+        # A plain line has no sign of a benchmark, an MPI library or an error.
         is_plain = _line_kind(with_reason.text).is_plain
         return [] if is_plain else self._read_unknown(group, with_reason)
 

@@ -49,7 +49,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a valid size; use 8, 64K, 4M or 2G (1024-based)")
-    _, number, prefix = match.groups()
+    _, number, prefix = match.groups()  # of `4 GB (4e9 B)`, those in parentheses
     unit = 1024 ** " kmgt".index(prefix.lower() or " ")
     value = float(number) * unit
     if math.isinf(value) or value != int(value):

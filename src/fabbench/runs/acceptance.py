@@ -189,7 +189,7 @@ class Acceptance:
 
         what = "Checks of each node, and of differences between nodes"
         checked = self._stored_result(CHECK, what, test)
-        requested = target.hosts[: target.nodes]
+        requested = target.hosts[: target.nodes]  # None: all of them
         left_out = {**checked.nodes, **checked.left_out}  # bad ones, and those not known to be fine
         fine = tuple(each for each in requested if each not in left_out)
         if target.hosts and not fine:  # else the launcher chooses nodes
@@ -345,6 +345,7 @@ class Acceptance:
         if rung.baseline and others:  # it is compared with halves whose others were quiet
             load = self._keep_busy(rung, held, others)
         with load:
+            # With an event that never ends it
             ended = self._run_within_time(rung, held.part(measured, Event()), **changes)
         return judge_run(ended, blank)
 

@@ -435,7 +435,7 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         for batch in _batches(sources[read_here:]):
             in_memory = not isinstance(batch[0].text, LogStream)
             # What is read here comes after all that was submitted before it; in processes, a few
-            # batches per core may be waiting.
+            # batches per core may be waiting, with the one below.
             yield from _results_in_order(waiting, backlog=_AHEAD * count - 1 if in_memory else 0)
             if in_memory:
                 waiting.append(pool.submit(_list_of_pieces, batch, job))
@@ -499,6 +499,7 @@ def _whole_parts(source: Source, file: LogStream) -> Generator[Source, None, Sou
                 # fabbench's own mark: what it says of a step's end applies to all of its output.
                 file.put_back(text)
                 return replace(source, text=file, line=line)
+            # A part has at least `PART` bytes, and then ends at the next boundary.
             while (match := boundary.search(text, PART)) is not None:
                 end = match.end()
                 yield replace(source, text=text[:end], line=line, more=True)

@@ -298,7 +298,7 @@ def _nic_figures(log: Log, *, shared_file: bool) -> Iterator[tuple[_NicTest, str
     if not named:
         return
     column = Column(label="", logs=(log,), source=log.source)
-    rows = column_rows(column, placement="out-of-place")
+    rows = column_rows(column, placement="out-of-place")  # nccl-tests' usual half
     for group in row_groups([rows], KEYS):
         figures = group.cells[0]  # of the only column
         sizes = [size for size, figure in figures.items() if figure.value]  # the largest last

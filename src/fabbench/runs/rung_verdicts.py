@@ -389,7 +389,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         judgment = _judged_by_gates(ended.verdict)
     elif alone:
         judgment = _judged_by_expectations(comparison)
-    else:
+    else:  # without a gate, the difference from a baseline is only shown
         judgment = Judgment()
     result = replace(
         blank,
@@ -423,7 +423,7 @@ def _judged_by_expectation(expected: Expectation) -> Judgment:
     sources = tuple(dict.fromkeys(each.source for each in expected.figures))
     if expected.assessment in _PUBLISHED:
         like = expected.setting.words
-        low_end, _ = expected.range or (0.0, 0.0)
+        low_end, _ = expected.range or (0.0, 0.0)  # of the published figures
         least = expected.scale.quantity(low_end)
         limit = f"published for {like}: {least}"
         low = expected.assessment is Assessment.LOW

@@ -118,7 +118,7 @@ def sweep(
     _require_groups(run.target, request.groups_by)
     require_measurable(run)
     work = run.work
-    if request.mode == "single":
+    if request.mode == "single":  # of one node alone each NIC is measured, if it can be chosen
         work = benchmark_named(run.benchmark).each_nic(work)
     request = replace(request, run=replace(run, work=work, repeats=1))
 
@@ -355,7 +355,7 @@ def _measure_rounds(
         batch = list(_tests_of_round(planned, number))
         number += len(batch)
         before = len(results)  # Of the rounds before this one
-        progress(planned, planner.max_rounds, results, 0)
+        progress(planned, planner.max_rounds, results, 0)  # 0: tests of this round have ended
         out_of_time = False
         with closing(concurrently(batch, tests.measure, tests.ended, workers)) as measured:
             for _, result in measured:
@@ -408,7 +408,7 @@ def longest_s(request: SweepRequest, allocation: DivisibleAllocation) -> float:
     rounds = screening.get(request.mode, 1) + MAX_ROUNDS
     if request.mode == "rails":
         most_nics = max(len(host.devices) for host in inventory.hosts)
-        rounds = PARTNERS["rails"] * most_nics
+        rounds = PARTNERS["rails"] * most_nics  # each NIC with so many partners
     whole = _whole_plan(request, inventory)
     return rounds * waves * whole.longest_s
 
