@@ -184,4 +184,5 @@ def with_libraries(
     program_paths = [*folders, *(below(path, "bin") for path in paths)]
     programs = ":".join(dict.fromkeys(program_paths))
     libraries = ":".join(library_folders(paths) if paths else folders)
+    # The script puts both before what is set, and becomes the program.
     return ("sh", "-c", _SET_PATHS, "sh", programs, libraries, *argv)

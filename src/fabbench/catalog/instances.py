@@ -99,7 +99,7 @@ def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
 
 
 def _cell_reader(declared: Any) -> Callable[[str], Any]:
-    """Return what reads a cell of a declared type: a class, or the first of a union."""
+    """Return what reads a cell of a declared type: a class, or the first of `int | None`."""
     if declared is bool:
         return "yes".__eq__
     kind: type[Any] = next(iter(get_args(declared)), declared)

@@ -97,7 +97,7 @@ def environment(
     and that would change what is measured are to be unset.
     """
     env = {
-        **(hosts[0].settings.get(fabric, {}) if hosts else {}),
+        **(hosts[0].settings.get(fabric, {}) if hosts else {}),  # the platform's, of all hosts
         **(_NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}),
     }
     if fabric not in NO_NETWORK:  # on GB200 racks NVLink would carry traffic between hosts

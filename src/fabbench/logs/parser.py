@@ -234,7 +234,7 @@ class LogParser:
         the piece of a row that debug text has split off.
         """
         group = self._group_of(stream)
-        group.evidence.errors.number = self._number
+        group.evidence.errors.number = self._number  # of the line, for errors that it shows
         text = bounded(text)
         marker = read_marker(text.strip()) if MARKER_SIGN in text else None
         if marker is not None:

@@ -70,7 +70,7 @@ def may_use_rdma(fabrics: Iterable[str]) -> bool:
 def networks(fabric: str) -> frozenset[str]:
     """Return the values of `transport` for a fabric of NCCL or NVSHMEM.
 
-    Any other name is one of libfabric's providers, which a log may state with that word before it.
+    Any other name is one of libfabric's providers, which logs state with or without `libfabric-`.
     """
     names = _NAMES.get(fabric)
     if names:

@@ -120,7 +120,7 @@ class Acceptance:
         certificate = resume or Certificate(
             level=how.level,
             profile=how.profile,
-            limits=str(how.thresholds or ""),
+            limits=str(how.thresholds or ""),  # the file that has them
             target=run.target.name,
             command=tuple(redacted(run.command)),
         )

@@ -542,9 +542,9 @@ def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
 def on_cores(
     function: Callable[..., T], *items: Sequence[Any], cores: int | None = None, chunk: int = 1
 ) -> Iterator[T]:
-    """Yield what a function returns for the items at each place, in order.
+    """Yield what a function returns for the first of all `items`, the second, and so on, as `map`.
 
-    Many are spread over processes, which closing the iterator ends.
+    Many are spread over processes, `chunk` of them a call. Closing the iterator ends these.
     """
     count = cores or os.cpu_count() or 1
     if count < 2 or len(items[0]) <= 2 * _FEW:

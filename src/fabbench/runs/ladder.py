@@ -165,7 +165,7 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     ]
     if how.level == LEVELS[-1]:
         rungs.append(Rung(SOAK, "All nodes under load", after="pairs", absent=nodes.no_pairs))
-        for case in cases:
+        for case in cases:  # the same as before the load, to compare with
             again = nodes.together(
                 f"drift:{case}", case, "all nodes again", baseline=f"{ALL}{case}"
             )

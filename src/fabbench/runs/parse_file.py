@@ -106,7 +106,7 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     read: list[Log] = []
     for name in names:
         with open_log(name) as file:
-            blocks = _blocks(file.read(), file)
+            blocks = _blocks(file.read(), file)  # its first block, and what follows
             lines = chain.from_iterable(text.split("\n") for text in blocks)
             read += logs(parser.feed_lines(lines))
     return [*read, *logs(parser.close(ending=None))]

@@ -137,7 +137,7 @@ def _page_of_each(
         try:
             pages.append(page([each]))
         except RequestError as error:
-            if each is inputs[-1] and not pages:
+            if each is inputs[-1] and not pages:  # none could be shown: the last one says why
                 raise
             notify(f"Left out: {each}: {error}")
     return pages

@@ -24,9 +24,9 @@ from fabbench.runs.store import StoredSweep
 from fabbench.runs.sweep import SweepRun, diagnosed, neighbors, unfinished
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind
 
-_WRONG = {Outcome.CORRUPT: Fault.HARDWARE, Outcome.OFF_FABRIC: Fault.SOFTWARE}
+_FAULT_OF_WRONG = {Outcome.CORRUPT: Fault.HARDWARE, Outcome.OFF_FABRIC: Fault.SOFTWARE}
 """Outcomes that speak against the nodes: what was measured is wrong, or is not of the fabric."""
-_BROKEN = frozenset({Outcome.FAILED, Outcome.TIMEOUT})
+_DIED_OR_HUNG = frozenset({Outcome.FAILED, Outcome.TIMEOUT})
 """Outcomes of a program that did not come to its end."""
 _OF_NODES = frozenset({SuspectKind.NODE, SuspectKind.NIC, SuspectKind.RAIL})
 """Suspects that are nodes, or NICs of nodes."""
@@ -146,9 +146,9 @@ def _fault_of_nodes(ended: Log | TestResult) -> Fault | None:
     Wrong data or another fabric speak against them, a program that died only by a hardware fault.
     """
     outcome = Outcome(ended.outcome)
-    if outcome in _WRONG:
-        return _WRONG[outcome]
-    broken = outcome in _BROKEN and _fault_to_mend(ended) is Fault.HARDWARE
+    if outcome in _FAULT_OF_WRONG:
+        return _FAULT_OF_WRONG[outcome]
+    broken = outcome in _DIED_OR_HUNG and _fault_to_mend(ended) is Fault.HARDWARE
     return Fault.HARDWARE if broken else None
 
 
@@ -158,7 +158,7 @@ def _fault_to_mend(ended: Log | TestResult) -> Fault | None:
     Of a program that died or hung without an explanation that is itself, as it is installed.
     """
     fault = fault_of(ended) if isinstance(ended, Log) else ended.fault
-    if fault is None and ended.outcome in _BROKEN:
+    if fault is None and ended.outcome in _DIED_OR_HUNG:
         return Fault.SOFTWARE
     return fault
 
@@ -170,7 +170,7 @@ def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
     first = wrong[0]
     reason = (first.reason or "no reason was printed").rstrip(".")
     sentences = [f"{first.outcome}: {reason}."]
-    if first.said and first.said not in reason and first.outcome in _BROKEN:
+    if first.said and first.said not in reason and first.outcome in _DIED_OR_HUNG:
         sentences.append(f"The program said: {first.said}.")
     # First the causes, the likeliest first; the other findings explain nothing.
     likely = causes(first)[0] if isinstance(first, Log) else []
@@ -339,7 +339,7 @@ def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Rea
 
 
 def _died_or_hung(tests: Sequence[TestResult]) -> Iterator[TestResult]:
-    return (each for each in tests if each.outcome in _BROKEN)
+    return (each for each in tests if each.outcome in _DIED_OR_HUNG)
 
 
 def _fault_of_sweep(

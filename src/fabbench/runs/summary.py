@@ -261,6 +261,7 @@ def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[s
     """
     counts = Counter(str(each.outcome) for each in ended)
     folder = run.path / "exec"
+    # An execution writes its plan when it begins.
     for name, _ in run.schedule:
         if not (folder / name / "plan.json").is_file():
             counts["not begun"] += 1

@@ -168,7 +168,7 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     if names_all or "hosts" in target.options.without:  # the launcher takes no names of nodes
         return run
     among = set(target.hosts or nodes)
-    # Another number or other hosts are asked for now: going on with it refuses them.
+    # Another number or other hosts are asked for: left as they are, resuming refuses them.
     if target.nodes not in {None, len(nodes)} or not among.issuperset(nodes):
         return run
     return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
@@ -272,7 +272,7 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
             f"The best fabric of one node alone is not the same on all nodes: {best}.",
             hint="Choose one with --fabric.",
         )
-    return plans[0]
+    return plans[0]  # stands for the others, which can be planned, too
 
 
 def _new_document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
