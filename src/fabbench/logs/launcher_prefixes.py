@@ -128,7 +128,7 @@ class Prefixes:
         cut = [self.cut(line)[0] for line in lines]
         texts = [f"{text} " for text in cut if text.strip()]
         labels = [match for match in map(_LABEL.match, texts) if match is not None]
-        # A number right before a debug line is a rank; before other lines, only if all have one.
+        # A number right before a debug line is a rank; before others, only if nearly all have one.
         certain = [label for label in labels if _DEBUG_LINE.match(label.string, label.end())]
         nearly_all = max(2, _NEARLY_ALL * len(texts))
         if not certain and not signed and len(labels) >= nearly_all:

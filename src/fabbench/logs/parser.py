@@ -101,8 +101,8 @@ class LogParser:
         cuts = _RepeatedCuts(self._prefixes)
         for raw in lines:
             number += 1
-            # One more with such an ending says nothing new. Without " via " (rfind: -1) it is the
-            # last character, which is no ending.
+            # One more with such an ending says nothing new. A ring has no " via " (rfind: -1): its
+            # last character stands for it.
             if raw[raw.rfind(" via ") :] in endings and raw.partition(_CHANNEL)[0] in origins:
                 continue
             if len(raw) > LONGEST_LINE:
@@ -302,7 +302,7 @@ class LogParser:
             return self._offer_to_others(group, line)
         if not readings and "Rank" in line.text:  # as in nccl-tests' list of devices
             self._learn_host(line.text)
-        # A record that its own reader completes here ends because another table begins.
+        # Without a closing line, what completes a record is that another table begins.
         out = self._complete_and_judge(group, readings, another=True) if readings else []
         group.note_read()
         return out

@@ -204,9 +204,9 @@ class Acceptance:
             reasons = " ".join(silent.values())
             raise MachineError(f"No node answers. {reasons}", hint="fabbench check shows more.")
         required = Needs(fabrics=(self.how.fabric,) if self.how.fabric else ())
-        # What the launcher knows without a probe, and what the probes of nodes show
         of_hosts = check_hosts(examined.probes, required, relations=examined.relations)
         missing = missing_programs(examined.probes, self._needed_programs(examined))
+        # What the launcher knows without a probe, and what the probes of nodes show
         return judge_checks([*examined.checks, *of_hosts], blank, missing)
 
     def _needed_programs(self, examined: Examined) -> Mapping[str, Needs]:
@@ -470,7 +470,7 @@ class Acceptance:
             result = judge_run(ended, blank)
             if result.state is not State.PASSED:
                 return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
-            # Such a run has one configuration, and without repeats one log.
+            # The only log of the first configuration: one collective, not repeated
             findings = ended.columns[0].logs[-1].findings
             warned.update({each.meaning for each in findings if each.severity is Severity.WARNING})
             if number >= len(rungs) and time.monotonic() >= end:

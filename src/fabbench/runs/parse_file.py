@@ -204,7 +204,7 @@ class _ConfigurationLogs:
         blocks = _blocks(block, file)
         first = next(blocks, "")
         prefixes = _sample_of_prefixes(block.decode("utf-8", "replace"), first)
-        marked = _MARKER in block  # else it has no configurations, and no preamble of them
+        marked = _MARKER in block  # else no preamble is kept, which may be the whole of a long text
         preamble: list[str] = []  # Lines before the first marker, which each parser reads first
         parser = self.new_parser(prefixes=Prefixes(prefixes))
         current = ""  # Before the first marker; its configuration goes on with this parser

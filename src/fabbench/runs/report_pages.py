@@ -153,7 +153,7 @@ def logs_page(
 ) -> RunPage:
     """Return the page that compares what is `read` of inputs, with what gates `judge` of it."""
     columns = columns_within(read(*inputs), sizes)
-    # The configurations of one input are of one plan, in which the endpoint may differ.
+    # The configurations of one input count as those of one plan, whose endpoints may differ.
     how = partial(compare, allow=ALLOWED if len(inputs) == 1 else ())
     comparisons = _comparisons(columns, metric, how)
     page = comparison_page(comparisons[0], judge(comparisons[0]))

@@ -326,7 +326,7 @@ def _not_in(named: Reasons, others: Reasons) -> Reasons:
 
 
 def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Reasons:
-    """Return the nodes all of whose failed tests fail by what is installed there → why."""
+    """Return the suspected nodes whose failed tests all fail by what is installed → why."""
     reasons: dict[str, str] = {}
     for suspect in diagnosis.suspects:
         if suspect.kind is not SuspectKind.NODE:
