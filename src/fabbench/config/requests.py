@@ -80,7 +80,7 @@ def request_of(
         target=with_image(target, benchmark, value_of(given, "fabrics", default=())),
         target_reason=resolved.why,
         env={**target.env, **passed},
-        repeats=value_of(given, "repeats") or None,
+        repeats=value_of(given, "repeats") or None,  # AUTO is 0: `adaptive` has what it means
         adaptive=adaptive,
         **values_of(given, _AS_GIVEN),
     )
@@ -111,6 +111,7 @@ def options_of_command(launchers: Launchers, benchmark: str) -> Mapping[str, Opt
     by_word: dict[str, Option] = {}
     for kind in (*launchers.values(), Target, RunOptions, _work_type(benchmark)):
         for each in declared(kind).values():
+            # Without flags, it is the file's alone; after ``--`` stand words for the program.
             if each.flags and each.long != "--":
                 by_word[each.word] = each
     return by_word
@@ -220,7 +221,7 @@ def _require_work_options_have_effect(
 ) -> None:
     """Raise RequestError for one of a benchmark's options that the launcher ignores."""
     typed = from_origin(given, Origin.USER)
-    for name in target.options.without:
+    for name in target.options.without:  # options of targets and benchmarks that it ignores
         if name in work_options and name in typed:
             works = [known for known, kind in launchers.items() if name not in kind.without]
             raise _no_effect_error(target, dict.fromkeys(works, work_options[name]), "--on")

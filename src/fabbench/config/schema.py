@@ -102,4 +102,5 @@ def _target_schema(launcher: str, kind: type[LauncherOptions]) -> dict[str, Any]
         OPTIONS: _with_description(OPTIONS, {"type": "object"}),
     }
     required = [LAUNCHER, *kind.requires]
+    # Other sections may be null. A target may not: it has to name its launcher.
     return {**_section_schema(properties), "type": "object", "required": required}

@@ -87,6 +87,7 @@ def _loader() -> Any:
     import yaml
 
     class TextLoader(yaml.SafeLoader):
+        # First character of an unquoted text → its tag if it matches: numbers stay texts
         yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))]}  # noqa: RUF012
 
         @override
@@ -262,13 +263,13 @@ def _section(
 
 def _entries_of_many(option: Option, tree: Tree, path: str) -> dict[str, Tree]:
     """Return the values of an option that takes several, by their places in the file."""
-    variables = isinstance(option.type, Environment)
+    takes_variables = isinstance(option.type, Environment)
     if isinstance(tree, list) and tree:
         return {f"{path}[{index}]": each for index, each in enumerate(tree)}
-    if variables and isinstance(tree, dict):
+    if takes_variables and isinstance(tree, dict):
         assignments = {name: _assignment(name, value) for name, value in tree.items()}
         return {f"{path}.{name}": text for name, text in assignments.items()}
-    if tree and option.type.lists and not variables:  # One text that may be a list itself
+    if tree and option.type.lists and not takes_variables:  # One text that may be a list itself
         return {path: tree}
     raise _wrong_kind(path, tree, option.expected)
 
@@ -314,6 +315,7 @@ class Reader:
         """Return readers for the options of a dataclass, by their keys."""
         readers: dict[str, ReadValue] = {}
         for name, each in declared(kind).items():
+            # The file is for runs: it has nothing that only `fabbench render` uses.
             if name not in without and each.only != "render":
                 readers[each.key] = partial(self._value, each)
         return readers
@@ -341,7 +343,7 @@ class Reader:
         try:
             value = option.type.parse(tree)
         except ValueError as error:
-            if str(error):
+            if str(error):  # else the text is not of this type at all
                 raise RequestError(f"{path}: {error}.") from None
             raise _wrong_kind(path, tree, expected) from None
         return self.folder / value if isinstance(option.type, File) else value
@@ -373,7 +375,7 @@ class Reader:
         with _naming_key(path):
             options = self.benchmarks(name)
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
-        words = [FORMER.get(word, word) for word in tree]
+        words = [FORMER.get(word, word) for word in tree]  # an option may have been renamed
         named = dict(zip(words, tree.values(), strict=True))
         return _section(named, path, known, "option")
 

@@ -63,6 +63,7 @@ class RenderInput:
     def redacted(self) -> "RenderInput":
         """Return a copy without secret values: what the document of the record is made from."""
         request = self.request
+        # `environment` hides values of secret variables; `redacted` does so in other fields
         target = replace(
             request.target,
             env=environment(request.target.env),
@@ -98,7 +99,7 @@ class RenderInput:
             refuse_images(self.request.target.variants, "one job")
         elif not self.request.target.variants:  # these have their own, see `_overrides`
             fields["inside"] = inside("")
-        first = self.inventory.hosts[0]
+        first = self.inventory.hosts[0]  # from the catalog: all are alike
         programs: dict[str, str] = {}
         for _, host in self.inventory.views():  # with those of all variants
             programs |= host.programs
@@ -143,7 +144,10 @@ class Rendering(ABC):
         """The name for ``--as``."""
 
     def inventory(self, target: Target, needs: Needs) -> Inventory:
-        """Return the hosts of a document, from the catalog. Raise RequestError."""
+        """Return the hosts of a document, from the catalog; `NODES` if no number is given.
+
+        Raise RequestError.
+        """
         from fabbench.catalog.offline_inventory import inventory_of
 
         nodes = target.nodes or len(target.hosts) or NODES
@@ -168,7 +172,7 @@ def renderings() -> Plugins[Rendering]:
         "RENDERING",
         group="fabbench.renderings",
         protocol=Rendering,
-        home="render",
+        home="render",  # the module that each format's package has
     )
 
 
@@ -333,7 +337,10 @@ class Launcher(ABC):
         """
 
     def preview(self, target: Target, needs: Needs) -> Inventory:
-        """Return what a run would use, and start nothing. Raise RequestError: only `open` can."""
+        """Return what a run would use, and start nothing.
+
+        Raise RequestError where only `open` can tell, and it starts something.
+        """
         if not self.open_starts_nothing:
             raise RequestError(f"The launcher {target.launcher} has no preview for --dry-run.")
         with self.open(target, needs) as allocation:
@@ -347,7 +354,7 @@ class Launcher(ABC):
         first = hosts[0]
         usual = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_5, version="")
         known = MpiHosts(mpi=first.mpi or usual, programs=first.programs)
-        if len(hosts) > 1 and not hosts[0].virtual:
+        if len(hosts) > 1 and not hosts[0].virtual:  # virtual ones are parts of one machine
             interfaces = {host.interface for host in hosts}
             known = replace(
                 known,

@@ -118,10 +118,10 @@ class Demux:
         self._cut = Prefixes().cut  # Returns the text of a line, and where it is from
         # The execution that began last; empty: none yet, lines go to the first requested one.
         self._current = ""
-        self._requested: set[str] = set()
+        self._requested: set[str] = set()  # Ids of the executions that were asked for so far
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Yield the lines of one execution, and after the last one all others.
+        """Yield the lines of one execution; of the last one, all to the end of the output.
 
         Return how it ended.
         """
@@ -133,7 +133,7 @@ class Demux:
             if not self._is_requested(marker):  # the next execution begins: this line is its first
                 self._lines = chain((raw,), self._lines)
                 break
-            if self._current in {"", execution.id}:  # else the rest of one that was abandoned
+            if self._current in {"", execution.id}:  # else the rest of an earlier, abandoned one
                 progress.record(execution, marker, text)
                 yield raw
         return progress.ending(execution)
@@ -169,6 +169,8 @@ class JobAllocation:
     ) -> None:
         """`name` is the file under which the document is kept with the run.
 
+        `follow` submits the document, and yields the lines of the job.
+
         With `waits_for_start`, `submit` waits for the first step: a job that never starts is no
         execution.
         """
@@ -179,7 +181,7 @@ class JobAllocation:
         self._lines: Generator[str, None, None] | None = None  # None: nothing was submitted
         self._demux = Demux(lines=())
         self._waits_for_start = waits_for_start
-        self._documents: Mapping[str, str] = {}
+        self._documents: Mapping[str, str] = {}  # `name` → what was submitted, without secrets
 
     @property
     def documents(self) -> Mapping[str, str]:
@@ -218,7 +220,10 @@ def until_started(lines: Iterable[str]) -> Iterator[str]:
 
 
 def longest_s(plan: Plan) -> int:
-    """Return how long a plan may take, in seconds, rounded up to minutes."""
+    """Return how long a job of a plan may take, in seconds, rounded up to minutes.
+
+    A step's own limit is without what starts and ends the step, and the job.
+    """
     total: float = _AROUND_S
     for execution in plan.executions:
         limits_s = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
@@ -233,6 +238,6 @@ def most_ranks(plan: Plan) -> int:
         sum(command.ranks for command in step.commands)
         for execution in plan.executions
         for step in execution.steps
-        if not step.pair
+        if not step.pair  # its server and client are no ranks
     )
     return math.ceil(max(ranks, default=1) / plan.hosts) or 1

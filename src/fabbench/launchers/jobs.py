@@ -105,7 +105,7 @@ def await_start(job: Job) -> None:
         if phase is Phase.PENDING:
             answered = now
             reported = _report_waiting(job, now - started, reported)
-        if now - answered > _SILENT_S:
+        if now - answered > _SILENT_S:  # its phase has been UNKNOWN since
             system = job.system
             raise MachineError(f"{system} has not answered for {_SILENT_S} s.")
         time.sleep(_interval_s(now - started))

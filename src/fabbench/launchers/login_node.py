@@ -31,7 +31,10 @@ class LoginNode:
     def __init__(
         self, connection: Transport, agent: RemoteHost | None = None, *, folder: str = ""
     ) -> None:
-        """`folder` is the directory that programs start in; empty: the home directory."""
+        """`folder` is the directory that programs start in; empty: the home directory.
+
+        `agent` runs there if something is followed; it also renews a broken connection.
+        """
         self.name = connection.name
         self.folder = folder
         self._connection = connection

@@ -192,7 +192,7 @@ class PodOptions(LauncherOptions):
         # An image that the user chose stays, and so do nodes that have none.
         if not image or getattr(self, "node_image", "") != DEFAULT:
             return self
-        usual: Object = {"image": image}
+        usual: Object = {"image": image}  # a field that this class itself lacks
         return replace(self, **usual)
 
 
@@ -215,6 +215,7 @@ def filled(part: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(part, list):
         return [filled(each, values) for each in part]
     if isinstance(part, str) and part.startswith("$"):
+        # PyYAML writes a value that occurs twice as an alias, unless it is a copy.
         return deepcopy(_value_at(part[1:], values))
     return part
 

@@ -285,7 +285,7 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
 
 
 def _client_settings() -> Any:
-    """Return a Configuration of the client library that repairs tokens."""
+    """Return a Configuration of the client library whose tokens are fit for a header."""
     library = client_library()
 
     class ClientSettings(library.client.Configuration):  # type: ignore[misc,name-defined]
@@ -498,11 +498,11 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
     reported = printed or _exit_code(status)
     if reported:
         return int(reported)
-    if status["status"] == "Success":
+    if status["status"] == "Success":  # said of a running program, too, when its kubelet stops
         raise lost(name, "the program there did not report its exit")
     message = str(status.get("message") or status.get("reason") or "no reason given")
     why = _REQUEST.sub("", message).rstrip(".")
-    if _TRANSIENT.search(why):
+    if _TRANSIENT.search(why):  # the kubelet was not reached: it may be later
         raise lost(name, why)
     raise MachineError(f"Cannot run a program in the pod {name}: {why}.")
 

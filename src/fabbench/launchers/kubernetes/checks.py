@@ -86,6 +86,7 @@ def _fabric(node: Node) -> Check:
         counts = " or ".join(map(str, entry.efa_counts))
         expected = f"; a {entry.instance_type} has {counts} EFA"
     if not node.resource:
+        # Nothing is expected of an unknown type. A known one has a fabric.
         found = "missing" if entry else "unexpected"
         return _outcome(f"fabric.{found}", expected=expected, plugin=_PLUGIN)
     count = node.fabric.allocatable
@@ -152,6 +153,7 @@ def _type(node: Node, common: str) -> Check:
         name = f"{name} (HyperPod's name of {node.instance_type})"
     found = "usual"
     if node.instance_type != common:
+        # Without devices of a fabric it uses TCP, which reaches any type.
         reaches = not node.fabric.allocatable or efa_reaches(common, node.instance_type)
         found = "other" if reaches else "unreachable"
     return _outcome(f"type.{found}", type=name, common=common)

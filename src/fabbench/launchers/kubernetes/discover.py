@@ -58,7 +58,10 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
 def pod_inventory(
     target: Target, needs: Needs, instance_type: str, nodes: int, amounts: Sequence[str]
 ) -> Inventory:
-    """Return what the catalog says of nodes of a type (empty: unknown) by what pods request."""
+    """Return what the catalog says of nodes of a type (empty: unknown) by what pods request.
+
+    `amounts` are these requests: ``NAME=AMOUNT``.
+    """
     options = target.options_as(ClusterPodOptions)
     more: dict[str, Any] = {"amounts": amounts, "image": options.image, "profile": options.profile}
     return inventory_of(instance_type, nodes, target=target, needs=needs, **more)
@@ -79,6 +82,7 @@ def list_nodes(
         "nodes": lambda: api.objects("Node", labels=labels),
         "pods": lambda: api.objects("Pod", fields=_USING_NODES, everywhere=True),
     }
+    # Both at once; an error is an answer, too.
     answers = map_hosts(lists, lambda objects: list(objects()))
     if labels and isinstance(refused := answers["nodes"], InvalidError):
         raise RequestError(f"{labels!r} is not a valid label selector. {refused}", hint=_SYNTAX)
@@ -174,6 +178,7 @@ def rights_of_profile(options: ClusterPodOptions) -> tuple[Right, ...]:
 
 def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
     """Raise MachineError if pods must claim devices but the cluster does not support that."""
+    # Only a profile whose pods claim devices needs rights of its own.
     if rights_of_profile(options) and not api.serves("ResourceClaimTemplate"):
         raise MachineError(
             f"The cluster of {api.context} has no resourceclaimtemplates (resource.k8s.io/v1).",
@@ -184,7 +189,8 @@ def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
 
 def notify_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> None:
     """Report that nodes have a fabric that pods do not use, because no profile is declared."""
-    profile = chosen[0].profile
+    profile = chosen[0].profile  # the nodes are alike
+    # With mounts it has to be declared: it makes pods privileged.
     if options.profile is None and profile is not None and profile.mounts:
         notify(
             f"The nodes have {chosen[0].resource}. Pods use it with --cluster-profile "

@@ -75,6 +75,7 @@ def explain_pod(
 ) -> Explanation | None:
     """Explain why a pod does not run; None: nothing is wrong or known yet."""
     of_pod = _events_of(events, pod)
+    # An end says more than a lost node, and that more than what containers wait for.
     explanations = (
         _explain_end(pod, of_pod),
         _explain_lost_node(pod, nodes),
@@ -246,7 +247,7 @@ def _explain_unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Expl
     subject = f"{_subject(pod)} cannot be scheduled"
     advice = "Choose other nodes (fabbench check shows them all), or wait until these are free."
     for statement in chain(filter(_is_unscheduled, conditions), failures):
-        # What preemption would not help with says nothing more.
+        # That preempting other pods would not help says nothing more.
         message = str(statement.get("message") or "")
         reason = _PREEMPTION.sub("", message)
         if reason:

@@ -269,6 +269,7 @@ class KubernetesLauncher(Launcher):
         """
         options = target.options_as(ClusterPodOptions)
         arguments = probe_arguments(programs(needs), folders(target))
+        # GPUs, too, whatever the benchmark needs: the probe reports on all of a node
         resources = resources_on(nodes, gpus=True, declared=options.profile)
         spec = _spec(target, needs, resources, nodes)
         results: dict[str, ProbedHost | MachineError] = {}

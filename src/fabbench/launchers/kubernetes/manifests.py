@@ -110,6 +110,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
 
 def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
+    # Else Kubernetes replaces $(NAME) in an argument.
     container = benchmark_container(spec, ("/bin/bash", "-c", escape_names(script)))
     pods = template(spec, container, {"job-name": spec.name}, of_job=True)
     job = _indexed(spec, pods)
@@ -164,7 +165,7 @@ def watchdog(spec: RunSpec) -> tuple[str, ...]:
         "/bin/sh",
         "-c",
         escape_argument(watchdog_script()),
-        "fabbench",
+        "fabbench",  # $0 of the script; the others are its arguments
         HEARTBEAT_FILE,
         str(spec.lease_s),
     )
@@ -185,13 +186,14 @@ def template(
     live: bool = False,
     of_job: bool = False,
 ) -> Object:
-    """Return the template of pods, each on a node of its own, which have `match_labels`.
+    """Return the template of pods, each on a node of its own.
 
+    `match_labels`: the labels by which the scheduler knows the others, which it keeps apart.
     `live`: fabbench itself starts them, and finds them by the labels of a run. `of_job`: a Job
     has them, and no MPIJob.
     """
     pod_options = spec.options.pod_spec()
-    if spec.instance_type and not spec.hostnames:
+    if spec.instance_type and not spec.hostnames:  # named nodes are chosen by their names
         pod_options["nodeSelector"] = {  # the user's own labels win
             "node.kubernetes.io/instance-type": spec.instance_type,
             **spec.options.node_selector,
@@ -222,6 +224,7 @@ def profile_annotations(spec: RunSpec) -> dict[str, str]:
     annotations = dict(spec.profile.annotations)
     if spec.profile.device_annotation and spec.resources.devices:
         key, value_per_device = spec.profile.device_annotation
+        # The plugin counts: the value stands there once per device.
         annotations[key] = ",".join([value_per_device] * spec.resources.devices)
     return annotations
 
@@ -233,7 +236,7 @@ def _sidecars(spec: RunSpec) -> list[Object]:
         return []
     values = {
         "sidecar": sidecar,
-        "script": escape_names(sidecar.script),
+        "script": escape_names(sidecar.script),  # else Kubernetes replaces $(NAME)
         "mounts": _mounted(sidecar.mounts),
         "env": env_list(sidecar.env),
     }
@@ -285,13 +288,14 @@ def benchmark_container(
         spec,
         live=live,
         name=name,
+        # What has a limit is requested to that limit, without saying so
         requests={name: amount for name, amount in requests.items() if name not in limits},
         limits=limits,
         claims=[{"name": name} for name in _claims(spec)],
         mounts=[{"name": "shm", "mountPath": "/dev/shm"}, *_mounted(profile.mounts)],  # noqa: S108 - in a container
         env=env_list(profile.env),
         probe=probe,
-        # Only said where it is true, or fabbench itself starts the pod
+        # None: left out. Strict policies want to be told False of pods that fabbench itself starts
         privileged=profile.privileged if live or profile.privileged else None,
         capabilities=sorted(profile.capabilities) if spec.rdma else (),  # RDMA locks memory
         program=program,

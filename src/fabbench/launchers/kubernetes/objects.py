@@ -131,9 +131,9 @@ class _Removal:
         return False
 
     def _delete_and_look(self) -> Mapping[str, str]:
-        """Delete everything once, keep the names of what is left, return pods of lost nodes.
+        """Ask once more to delete everything, keep the names of what is left.
 
-        These are pod → node.
+        Return those pods of it whose node is lost: pod → node.
         """
         for thing in self._things:
             _delete(self._api, thing)
@@ -214,6 +214,7 @@ def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> Non
     except AbsentError:
         return  # already removed
     except ForbiddenError:
+        # Users need no right to delete pods: these go with their Job, or end by themselves.
         if thing.kind != "Pod" or force:
             raise
         # Not every user may delete pods. Their Job is deleted, and the cluster removes them with
@@ -320,7 +321,7 @@ def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime)
         owners = meta_of(thing).get("ownerReferences") or ()
         if uids.isdisjoint(owner["uid"] for owner in owners):
             not_owned.append(reference(thing))
-    not_owned.sort(key=_owners_first)
+    not_owned.sort(key=_owners_first)  # an owner of some may not have been listed
     return Leftover(
         run=run,
         namespace=namespace,
@@ -422,7 +423,7 @@ class Heartbeat:
 
         If pods cannot start, nothing else ends the Job soon after fabbench.
         """
-        if now - self._extended >= self._lease_s / 5:
+        if now - self._extended >= self._lease_s / 5:  # so that some attempts may fail
             deadline_s = round(now - self._started) + self._lease_s  # as it counts: from its start
             self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": deadline_s}})
             self._extended = now
@@ -606,6 +607,7 @@ class JobRun:
         first, *others = self._objects
         try:
             self._created = self._api.create(self._kind, first)
+            # Only the answer has the uid by which the others name their owner.
             for thing in owned_by(others, {**first, **self._created}):
                 self._api.create(thing["kind"], thing)
             self._heartbeat.start()
@@ -679,6 +681,7 @@ class JobRun:
         try:
             while True:
                 end = self._end_of(name)
+                # Vague: it was killed or deleted, and not yet said why
                 if not end.is_vague or time.monotonic() > deadline:
                     break
                 time.sleep(_POLL_S)
@@ -695,9 +698,9 @@ class JobRun:
         return why if node in why else f"{why} It was on {node}."
 
     def _end_of(self, name: str) -> _End:
-        """Return the end of the pod that ended first.
+        """Return the end of the pod that ended first, as far as is known.
 
-        If somebody deleted it, rather that of another pod that ended for a better reason.
+        If that one was deleted, another's end may be why: then return that one's.
         """
         pods = {name_of(pod): pod for pod in self.pods()}
         events = list(self._api.objects("Event"))
@@ -757,5 +760,6 @@ class JobRun:
         self._heartbeat.stop()
         self._watch.stop()
         uid = _uid(self._created) if self._created else ""  # it may still appear
+        # Without a namespace: in that of `_api`
         owner = ObjectRef(self._kind, namespace="", name=self._spec.name, uid=uid)
         remove_run(self._api, owner, self.pods, error)

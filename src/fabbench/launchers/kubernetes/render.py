@@ -40,7 +40,7 @@ export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 #
 def rendered_spec(source: RenderInput) -> RunSpec:
     """Return the spec of a run on nodes of the plan's type, with all devices or those named.
 
-    Raise RequestError if neither the type nor amounts are known, or the image lacks the benchmark.
+    Raise RequestError if neither the type nor amounts are known, or a variant has an image.
     """
     options = source.options_as(ClusterPodOptions)
     refuse_images(source.request.target.variants, "one job")
@@ -69,6 +69,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         arch=arch_of_type(instance_type),
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
+        # Only pods of a Job have the option.
         port=options.pod_ssh_port if isinstance(options, KubernetesOptions) else PORT,
         options=options,
     )

@@ -59,6 +59,7 @@ class LocalLauncher(Launcher):
         del deep, progress
         name = socket.gethostname()
         probed = _probe(target, needs)
+        # Only its address is wanted: nothing is required of the host.
         (host,) = inventory(target, {name: probed}, Needs()).hosts
         with contextlib.closing(Here(name)) as here:
             openings = try_to_open({name: here})
@@ -79,10 +80,11 @@ LAUNCHER = LocalLauncher()
 @contextlib.contextmanager
 def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     """Run the agent on this machine, whose hosts, maybe virtual ones, are known."""
+    no_needs = Needs()  # mpirun reaches this machine by itself, and nothing is left out
     with (
         contextlib.closing(Here(inventory.hosts[0].name)) as here,
         hold(
-            inventory, {here.name: here}, Needs(), lost_after_s=_LOST_AFTER_S, parent=os.getpid()
+            inventory, {here.name: here}, no_needs, lost_after_s=_LOST_AFTER_S, parent=os.getpid()
         ) as allocation,
     ):
         # One machine: parts of it that run at the same time would disturb each other.

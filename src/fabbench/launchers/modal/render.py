@@ -57,6 +57,7 @@ class ModalRendering(Rendering):
         packages = benchmark.python_packages if image == DEFAULT else ()
         if not packages:  # nothing is installed: the image must have the programs
             benchmark.require_image(image)
+        # It reads the hosts and logs in to them; at its end, the first lets the others go.
         opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
         at_exit = "complete" if opening else ""
         text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))

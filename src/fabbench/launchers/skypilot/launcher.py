@@ -122,7 +122,7 @@ def _own_lines(lines: Output, progress: _JobProgress) -> Output:
         except StopIteration as end:
             return str(end.value)
         text, _ = cut(line)
-        if progress.record_line(line, bounded(text)):
+        if progress.record_line(line, bounded(text)):  # patterns see a part of a very long line
             yield line
 
 
@@ -146,7 +146,7 @@ class SkyPilotLauncher(Launcher):
                 "--host has no effect with SkyPilot, which chooses the machines.",
                 hint="Use --nodes to set how many.",
             )
-        sky()
+        sky()  # Raises if it is not installed, before anything else is done
         nodes = target.nodes or NODES
         inventory = inventory_of(
             options.instance_type, nodes, target=target, needs=needs, image=options.node_image

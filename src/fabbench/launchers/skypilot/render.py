@@ -40,6 +40,7 @@ def accelerator(instance: Instance) -> str:
     """Return SkyPilot's name for an instance type's GPUs, such as ``A100-80GB``."""
     name = instance.gpu_model.replace(" ", "")
     gib = (instance.gpu_memory_mib or 0) // _GIB
+    # Of a model with one size of memory, no name has it.
     larger = gib > _UNNAMED_GIB.get(name, gib)
     return f"{name}-{gib}GB" if larger else name
 
@@ -59,6 +60,7 @@ def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
     ):
         return planned
     try:
+        # Each execution of the only configuration is one repeat.
         base = plan(replace(request, fabrics=("tcp",), repeats=len(planned.executions)), inventory)
     except FabbenchError:
         return planned
@@ -162,8 +164,8 @@ def _node_info(source: RenderInput) -> _Nodes:
         else None
     )
     share = override_resources(share, options.pod_requests) if share else None
-    # Machines are requested by type, GPUs by the name of their model. Only pods and nodes of Slurm
-    # without GPUs need neither.
+    # Machines are requested by type, GPUs by the name of their model (`system` may know that by a
+    # name such as `8xH100`). Only pods and nodes of Slurm without GPUs need neither.
     if (
         share is None
         and (where is NodeKind.MACHINES or gpus)
@@ -189,7 +191,7 @@ def _machine(source: RenderInput, nodes: _Nodes) -> Object:
     Only machines have a type: pods and nodes of Slurm are chosen by their GPUs.
     """
     instance = source.instance
-    if instance is None:
+    if instance is None:  # `system` may know the GPUs of a name such as `8xH100`
         known = system(source.inventory.hosts[0].instance_type)
         return {"accelerators": f"{known.gpu_model}:{nodes.gpus}"} if known else {}
     if nodes.where is NodeKind.MACHINES:
@@ -216,7 +218,7 @@ def _devices(share: PodResources) -> Object:
     """Return what pods request of a fabric, as numbers where they are."""
     devices: Object = {}
     for name, text in share.limits().items():
-        if name not in {GPU, "memory"}:
+        if name not in {GPU, "memory"}:  # SkyPilot requests these, see `_machine` and `_cpus`
             devices[name] = int(text) if text.isdigit() else text
     return devices
 

@@ -357,6 +357,7 @@ def _select_nodes(
         )
     fit = select_nodes(all_nodes, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
+    # A script lists its nodes itself; only who divides held nodes needs to name them.
     has_names = needs.divided and len(named) == count
     return _inventory(target, needs, fit, named if has_names else chosen_by_slurm), named
 

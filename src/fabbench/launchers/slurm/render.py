@@ -96,6 +96,7 @@ def overruling(script: str) -> tuple[str, ...]:
     Each option that a line sets has one, and some would make a different job of any script.
     """
     options = _DIRECTIVE.findall(script)
+    # Most variables are named after their option; `_VARIABLES` has the others.
     of_options = {_VARIABLES.get(name) or _as_variable(name) for name in options}
     return tuple(f"SBATCH_{name}" for name in sorted(of_options.union(_OVERRULING)))
 
@@ -156,6 +157,7 @@ class SlurmRendering(Rendering):
             programs_by_srun=True,
             inside=lambda image: _container(options, image or options.image),
             head=source.command + lines,
+            # Else sbatch's --export is srun's, too, which would drop variables of the script
             opening="export SLURM_EXPORT_ENV=ALL\n",
         )
         return script(source.plan, target)

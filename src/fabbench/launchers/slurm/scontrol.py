@@ -109,6 +109,7 @@ def job_state(line: str) -> JobState:
         state=state,
         reason=fields.get("Reason", ""),
         partition=fields.get("Partition", ""),
+        # What a signal ended has no exit status of its own
         status=None if signal or state not in _ENDED else status,
         signal=signal,
         start=fields.get("StartTime", ""),
@@ -177,6 +178,11 @@ class Partition:
     default: bool = False
     state: str = ""  # `UP`, `DOWN`, `DRAIN` or `INACTIVE`
 
+    @property
+    def starts_jobs(self) -> bool:
+        """Return whether jobs start there; so if Slurm does not show its state."""
+        return self.state in {"UP", ""}
+
     def has(self, node: SlurmNode) -> bool:
         """Return whether a node is in it."""
         return not node.partitions.isdisjoint(self.name.split(","))
@@ -242,7 +248,7 @@ def select_partition(all_partitions: Sequence[Partition], name: str | None) -> P
     """
     if name and "," in name:
         several = [select_partition(all_partitions, one) for one in name.split(",")]
-        usable = [partition for partition in several if partition.state in {"UP", ""}]
+        usable = [partition for partition in several if partition.starts_jobs]
         best = (*usable, *several)[0]
         return replace(best, name=name)
     for partition in all_partitions:
@@ -265,7 +271,7 @@ def select_nodes(
     if unknown:
         raise MachineError(f"The partition {partition.name} has no node {', '.join(unknown)}.")
     inside = [node for node in inside if not named or node.name in named]
-    if partition.state not in {"UP", ""}:
+    if not partition.starts_jobs:
         raise MachineError(
             f"The partition {partition.name} is {partition.state} and starts no jobs.",
             hint="Pass another with --partition.",
@@ -408,7 +414,7 @@ def _explain_message(on: str, text: str, **names: str) -> Explanation:
     `on`: it is about a job that was "rejected", is "pending" or has "ended". `names` are filled in.
     """
     on_this = (entry for entry in job_errors() if entry.on == on)
-    known = next(entry for entry in on_this if entry.match(text))
+    known = next(entry for entry in on_this if entry.match(text))  # the last one matches anything
     message = shorten(text)
     return Explanation(
         code=known.code,

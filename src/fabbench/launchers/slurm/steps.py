@@ -64,7 +64,7 @@ def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]
     srun = (
         "srun",
         "--overlap",
-        "--immediate=60",
+        "--immediate=60",  # seconds, then it fails: the nodes are not free for a step
         "--export=ALL",
         "--quiet",
         "--nodes=1",
@@ -83,6 +83,7 @@ def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]
         f"SLURM_JOB_NUM_NODES={count}",
         f"SLURM_TASKS_PER_NODE={tasks}(x{count})",
     )
+    # FABRIC would choose among the script's configurations.
     return ("env", "-u", "FABRIC", *srun, "env", *whole_job, "sh", "-c", _RUN_SCRIPT)
 
 
@@ -92,7 +93,7 @@ class StepResult:
     def __init__(self) -> None:
         self.step = ""  # Its id; empty: the script has not started
         self.status: int | None = None  # The script's; None: it has not ended
-        self._last = ""  # The last line that is the script's own, and not empty
+        self._last_line = ""  # The last one that is the script's own, and not empty
 
     def read_line(self, text: str) -> bool:
         """Read a line; return whether it is the script's own output."""
@@ -101,14 +102,14 @@ class StepResult:
         elif text.startswith(_EXIT):
             self.status = int(text.removeprefix(_EXIT))
         else:
-            self._last = text or self._last
+            self._last_line = text or self._last_line
             return True
         return False
 
     @property
     def last(self) -> str:
         """The last line, for messages."""
-        return shorten(self._last) or "no output"
+        return shorten(self._last_line) or "no output"
 
     def judge(self, job: str) -> None:
         """Raise MachineError if the script did not start, or did not run to its end."""
@@ -128,7 +129,7 @@ class StepResult:
                 ),
             )
         # Of a status that means that the script ran to its end, nothing is explained.
-        why = explain_end(JobState(id=job, state="FAILED", status=self.status), self._last)
+        why = explain_end(JobState(id=job, state="FAILED", status=self.status), self._last_line)
         if why is not None:
             raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
 
@@ -194,11 +195,13 @@ class JobSteps:
         script = f"{agent.folder}/{number}.sh"
         contents = {script: document.encode()}
         srun = with_batch_path(srun_script(nodes, tasks_per_node(document), f"--jobid={self.job}"))
+        # In the folder where the user's programs start, with the script as its input
         words = ["sh", "-c", _RUN_IN_FOLDER, script, self.login_node.folder, *srun]
         if self.inherited:
             settings = f"{agent.folder}/{number}.env"
             contents[settings] = exports(self.inherited).encode("utf-8", "surrogateescape")
             words = [*SOURCED, settings, *words]
+        # By this variable the agent's cleanup finds what the step left behind.
         marked = ("env", f"{MARK}={agent.token}", *words)
         step = RemoteProcess(number, agent, number, marked)
         with _as_allocation_lost():

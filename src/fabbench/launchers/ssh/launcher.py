@@ -60,8 +60,8 @@ class SshLauncher(Launcher):
             answers = map_hosts(
                 connections,
                 lambda host: probe_in_shell(host, host.name, arguments),
-                len(names),
-                lambda done: progress("probing", done, len(connections)),
+                workers=len(names),
+                on_progress=lambda done: progress("probing", done, len(connections)),
             )
             probed = {
                 name: answer

@@ -79,6 +79,7 @@ def launcher_pod(spec: RunSpec, command: Sequence[str], name: str, *, live: bool
         spec,
         live=live,
         labels=labels_of_run(spec, live=live, **{ROLE: "launcher"}),
+        # It uses no GPU, but there may only be nodes that have some.
         tolerations=[each.manifest() for each in (Toleration(GPU), *options.tolerations)],
         pull_secrets=[{"name": secret} for secret in options.pull_secrets],
         name=name,
