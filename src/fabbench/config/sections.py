@@ -323,8 +323,8 @@ class Reader:
     def _value(self, option: Option, tree: Tree, path: str) -> Any:
         """Return the value of an option.
 
-        Several values are a list in the file; so are variables (NAME=VALUE), unless a mapping, and
-        never one text. Some types, as that of hosts, have a text that stands for several (`lists`).
+        Several values are a list in the file; variables (NAME=VALUE) may be a mapping instead. Of
+        some types, as that of hosts, one text stands for several, too (`lists`).
         """
         if not option.many:
             return self._scalar(option, tree, path)
@@ -398,7 +398,7 @@ class Reader:
         entries = {**_mapping(tree, path, f"a mapping with some of {LAUNCHER}, {common}")}
         expected, _ = ABOUT[OPTIONS]
         more = entries.pop(OPTIONS, None)
-        entries |= _mapping(more, f"{path}.{OPTIONS}", expected)
+        entries |= _mapping(more, f"{path}.{OPTIONS}", expected)  # these win over keys beside it
         launcher = self._launcher_of(entries.pop(LAUNCHER, None), path)
         kind = self.launchers[launcher]
         keys = {**self._option_readers(Target, without=kind.without), **self._option_readers(kind)}

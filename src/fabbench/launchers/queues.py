@@ -86,7 +86,7 @@ class QueueJob(Job):
     ) -> None:
         self.system = system.title
         self.start_timeout_s = start_timeout_s
-        self._record = system
+        self._record = system  # its commands, and patterns of what they print
         self._login = login_node
         self._id = ""  # Empty: it was not submitted
         # What the system showed of it last.
@@ -108,7 +108,7 @@ class QueueJob(Job):
 
     def _send(self, document: str) -> None:
         """Submit the document with an output file of its own, and keep the job's id."""
-        batch_script = document.replace(OUTPUT, self._output)
+        batch_script = document.replace(OUTPUT, self._output)  # two jobs may run in one folder
         done = self._login.run(self._record.submit, stdin=batch_script.encode())
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
@@ -257,6 +257,7 @@ def _requests(system: BatchSystem, source: RenderInput) -> Iterator[str]:
         "ranks": tasks * plan.hosts,
         "seconds": seconds,
         "minutes": -(-seconds // 60),  # rounded up
+        # Parts of requests, as the system words them; empty: nothing is asked for
         "gpus": system.gpus.format(gpus=gpus) if gpus else "",
         "queue": system.queue.format(queue=options.queue) if options.queue else "",
         "account": system.account.format(account=options.account) if options.account else "",

@@ -106,9 +106,9 @@ def declared_options(
 ) -> Mapping[str, type[LauncherOptions]]:
     """Return the options of launchers or formats, by name, without importing built-in ones.
 
-    A built-in one declares them in its package, as the first of `names` that exists, or
-    ``OPTIONS``; others as their attribute `options`. One that cannot be loaded has none: it reports
-    why when it is used.
+    A built-in one declares them in its package, as the first of `names` (``FORMAT_OPTIONS``) that
+    exists, or ``OPTIONS``; others as their attribute `options`. One that cannot be loaded has none:
+    it reports why when it is used.
     """
     options: dict[str, type[LauncherOptions]] = {}
     for name in plugins:

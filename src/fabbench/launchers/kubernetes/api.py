@@ -136,6 +136,7 @@ class KubernetesApi:
 
     def serves(self, kind: str) -> bool:
         """Return whether the cluster has a kind of objects, in the version that fabbench uses."""
+        # What is before the namespace lists the kinds of a group and version, by their plurals.
         group_path, _, plural = _PATHS[kind].partition(f"{_NAMESPACE}/")
         try:
             listing = self._ask("discover", kind, "GET", group_path)
@@ -166,7 +167,7 @@ class KubernetesApi:
             events = watch.stream(
                 functools.partial(_requests(self.configuration).send, "GET", path),
                 label_selector=labels,
-                resource_version=listed["metadata"]["resourceVersion"],
+                resource_version=listed["metadata"]["resourceVersion"],  # what came after the list
                 timeout_seconds=_WATCH_S,
             )
             action(f"api {self.context}", f"watch {kind} {labels}")

@@ -117,7 +117,7 @@ class _SwitchingPods:
         """Return running pods of a kind, which replace those of another kind."""
         if self._allocation is None or kind != self._kind:
             self._allocation = None
-            self._stack.close()
+            self._stack.close()  # ends the pods of the other kind
             starting = self._start(_for_variant(self._target, kind))
             self._allocation = self._stack.enter_context(starting)
             self._kind = kind

@@ -174,7 +174,7 @@ class SkyCluster:
         options = {} if idle is None else {"idle_minutes_to_autostop": idle, "down": True}
         hint = "sky check shows which infrastructures SkyPilot can use."
         with sky_request(f"The cluster {name} cannot be launched", hint) as sky:
-            self._touched = True
+            self._touched = True  # from here on, there may be a cluster to tear down
             answer = self._up(sky, sky.launch(task, cluster_name=name, **options))
         job = answer[0] if isinstance(answer, tuple) else None  # with it comes a handle
         if not isinstance(job, int):

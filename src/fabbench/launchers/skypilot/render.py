@@ -123,6 +123,7 @@ def task(source: RenderInput, planned: Plan) -> Object:
     uses_machine_image = (
         nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
     )
+    # The machine image has the programs, in folders that are not in PATH.
     set_path = _IMAGE_OF_MACHINES if uses_machine_image else ""
     profile = nodes.share.profile if nodes.share else None
     user_set = any(getattr(options, name) for name in declared(PodOptions))
@@ -132,7 +133,7 @@ def task(source: RenderInput, planned: Plan) -> Object:
         "planned": planned,
         "machine": {**_machine(source, nodes), **_cpus(nodes)},
         "network_tier": _network_tier(source, nodes),
-        "fabric": fabric_value(source.plan),
+        "fabric": fabric_value(source.plan),  # without the baseline that `planned` may add
         "on_slurm": nodes.where is NodeKind.SLURM,
         # Without the user's options or a fabric, pods stay as SkyPilot makes them.
         "on_pods": nodes.where is NodeKind.PODS and (profile or user_set),
@@ -208,7 +209,7 @@ def _cpus(nodes: _Nodes) -> Object:
     """
     share = nodes.share
     if nodes.where is NodeKind.PODS and share is not None:
-        cpus = max(share.cpus // 1000, 1)
+        cpus = max(share.cpus // 1000, 1)  # the share counts thousandths
         memory = max(share.memory >> 30, 1)
         return {"cpus": f"{cpus}+", "memory": f"{memory}+"}
     return {} if nodes.where is NodeKind.MACHINES else {"cpus": "1+"}
@@ -235,6 +236,7 @@ def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
             path: name for name, path in source.inventory.hosts[0].programs.items()
         }
     if nodes.where is NodeKind.SLURM:
+        # --overlap: ranks may use what other steps of the job hold
         extra = ("--overlap", *((f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()))
         return source.script_target(
             READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=extra, **fields

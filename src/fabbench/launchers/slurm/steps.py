@@ -337,7 +337,7 @@ class HeldNodes(JobAllocation):
     def submit(self, source: RenderInput) -> None:
         # The requested nodes are those of the whole job, and these may be a part of them.
         target = replace(source.request.target, hosts=(), nodes=None)
-        self._limit_s = longest_s(source.plan)
+        self._limit_s = longest_s(source.plan)  # for the step of the whole script
         self._executions_left = len(source.plan.executions)
         request = replace(source.request, target=target)
         super().submit(replace(source, request=request))
