@@ -100,7 +100,7 @@ def _loader() -> Any:
         "tag:yaml.org,2002:str": lambda _, node: _text_of(node),
         "tag:yaml.org,2002:seq": lambda loader, node: loader.construct_sequence(node, deep=True),
         "tag:yaml.org,2002:map": lambda loader, node: loader.construct_mapping(node, deep=True),
-        None: yaml.SafeLoader.construct_undefined,
+        None: yaml.SafeLoader.construct_undefined,  # any other tag is an error
     }
     return TextLoader
 

@@ -56,7 +56,7 @@ class Toleration:
                 f"{text!r} is not a valid toleration; use KEY[=VALUE][:EFFECT] with one of the "
                 f"effects {effects}"
             )
-        return cls(key, value if equals else None, effect)
+        return cls(key, value if equals else None, effect)  # None: any value, unlike an empty one
 
     def covers(self, key: str, value: str, effect: str) -> bool:
         """Return whether it tolerates this taint."""

@@ -276,10 +276,14 @@ class QueueLauncher(_OfBatchSystem, Launcher):
     @override
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Take the nodes from the catalog; the plan gets real ones. Leaving it ends the job."""
+        """Take the nodes from the catalog: real ones are known once the job of a plan runs.
+
+        Leaving it ends the job.
+        """
         options = target.options_as(QueueOptions)
         nodes = target.nodes or NODES
         inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs)
+        # On this machine no connection can break: it needs no agent.
         with login(target, follows=bool(options.login)) as login_node:
             job = QueueJob(self._system, login_node, options.start_timeout)
             allocation = JobAllocation(

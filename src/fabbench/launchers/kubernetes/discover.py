@@ -50,7 +50,8 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
         every=needs.divided,  # a sweep takes all that are free
         names=target.hosts,
         labels=",".join(filter(None, selectors)),
-        needs_gpu=needs.mpi and target.gpus is None,  # else the user says how many, maybe none
+        # MPI's ranks have a GPU each, unless the user says how many there are: maybe none
+        needs_gpu=needs.mpi and target.gpus is None,
         tolerations=options.all_tolerations,
     )
 

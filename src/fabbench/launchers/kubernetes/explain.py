@@ -115,7 +115,7 @@ def explain_killed(pod: Object, before: str, after: str) -> Explanation | None:
     """Explain a program killed in a pod, from the contents of `OOM_COUNTERS` before and after."""
     if _oom_kills(after) <= _oom_kills(before):
         return None
-    limit = requests(pod).get("memory", 0) / (1 << 30)
+    limit = requests(pod).get("memory", 0) / (1 << 30)  # pods request as much as their limit
     name = name_of(pod)
     gibibytes = format(limit, ".3g")
     text = f"A program in the pod {name} was OOM-killed at the pod's limit of {gibibytes} GiB."
@@ -162,7 +162,7 @@ def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]
 
 
 def _announcements(pod: Object, events: Sequence[Object]) -> Iterator[str]:
-    """Yield who says that a pod was ended, and why."""
+    """Yield what a pod's status, a condition and events say of who ended it, and why."""
     status = status_of(pod)
     if status.get("reason"):
         yield _reason_and_message(status)

@@ -185,7 +185,7 @@ def _amounts(
     for name, text in allocatable.items():
         number = _number(name, text)
         free = max(number - used[name], 0)
-        amounts[name] = Amount(number, free, all_pods)
+        amounts[name] = Amount(number, free, known=all_pods)
     return amounts
 
 

@@ -73,7 +73,7 @@ class ModalRendering(Rendering):
             rdma=not fabrics.isdisjoint(RDMA),
             timeout_s=min(longest_s(source.plan), _LONGEST_S),
             inherited=source.request.target.inherited,  # Modal gets their values as a secret
-            # An image that the user names for a benchmark in Python has its own.
+            # All but an image that the user names for a benchmark in Python: that has its own.
             add_python=not benchmark.python_packages or bool(packages),
             packages=packages,
             script=literal(text),

@@ -136,7 +136,7 @@ class SkyPilotLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Take the machines from the catalog; the plan launches the cluster.
+        """Take the machines from the catalog: the cluster is launched when a plan is submitted.
 
         Leaving the context tears it down.
         """

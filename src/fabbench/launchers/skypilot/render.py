@@ -85,7 +85,7 @@ def _numbered(execution: Execution, number: int) -> Execution:
     id_ = f"{number:03}-{label}-r{execution.repeat}"
     steps: list[Step] = []
     for step in execution.steps:
-        name = step.id.partition("/")[2]
+        name = step.id.partition("/")[2]  # after the id of the execution
         steps.append(replace(step, id=f"{id_}/{name}"))
     return replace(execution, id=id_, steps=tuple(steps))
 

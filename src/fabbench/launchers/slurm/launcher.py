@@ -77,7 +77,8 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     output_of_task = defaultdict(list)
     for line in lines:
         if match := _LABEL.fullmatch(line):
-            output_of_task[match[1]].append(match[2])
+            task, text = match.groups()
+            output_of_task[task].append(text)
     return {
         output[0].removeprefix(_NODE): output[1:]
         for output in output_of_task.values()
@@ -100,7 +101,7 @@ def probe_nodes(
         done = login_node.run(
             (*_srun(name, requested, target), *arguments), stdin=probe_script, timeout_s=_ALL_S
         )
-    except BaseException:
+    except BaseException:  # the job may still be there, and srun has not told its id
         login_node.run_idempotent(("scancel", f"--name={JOB_NAME}{name}"))
         raise
     probes = {name: read_probe(lines) for name, lines in by_node(done.out).items()}
@@ -432,7 +433,7 @@ def _inventory(
     """
     options = target.options_as(SlurmOptions)
     if target.gpus is None and needs.gpus:
-        target = replace(target, gpus=gpus_of(fit) or None)
+        target = replace(target, gpus=gpus_of(fit) or None)  # None: as the catalog says
     instance_type = options.instance_type or type_of(fit)
     return inventory_of(
         instance_type, len(names), target=target, needs=needs, image=options.image

@@ -289,7 +289,7 @@ def select_nodes(
 
 
 def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
-    """Return a partition's largest set of idle nodes of one type and number of GPUs: their names."""
+    """Return the names of a partition's largest set of idle nodes of one type and GPU count."""
     idle = [node for node in all_nodes if partition.has(node) and node.idle]
     alike = defaultdict(list)  # Number of GPUs and type → names
     for node in idle:
