@@ -171,6 +171,7 @@ def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag
     of_file = from_origin(given, Origin.FILE)
     effective = of_file.keys() & known.keys()
     values = values_of(given, (*effective, *typed))
+    # Options of the launcher itself; those left in `values` are fields of any target.
     of_launcher: dict[str, Any] = {}
     for name in declared(kind).keys() & values.keys():
         of_launcher[name] = values.pop(name)

@@ -85,7 +85,7 @@ def _option_schemas(kind: type, without: Collection[str] = ()) -> dict[str, Any]
 def _value_schema(option: Option) -> dict[str, Any]:
     """Return what an option may have, and what it means."""
     value = _SEVERAL if option.many else _ONE
-    if isinstance(option.type, Environment):
+    if isinstance(option.type, Environment):  # NAME: VALUE, or a list of NAME=VALUE
         value = {"type": ["object", "array"]}
     elif isinstance(option.type, Truth):
         value = {"type": "boolean"}

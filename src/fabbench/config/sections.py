@@ -370,7 +370,7 @@ class Reader:
         # The defaults of a benchmark's options, by their long names.
         if not isinstance(tree, dict):
             raise _wrong_kind(path, tree, "a mapping of options to values")
-        if self.benchmarks is None:  # they are not checked
+        if self.benchmarks is None:  # they are not checked; one without a value says nothing
             return {key: value for key, value in tree.items() if value}
         with _naming_key(path):
             options = self.benchmarks(name)

@@ -352,6 +352,7 @@ class Launcher(ABC):
 
         del target  # for launchers with another command
         first = hosts[0]
+        # Stands for one that is not known
         usual = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_5, version="")
         known = MpiHosts(mpi=first.mpi or usual, programs=first.programs)
         if len(hosts) > 1 and not hosts[0].virtual:  # virtual ones are parts of one machine

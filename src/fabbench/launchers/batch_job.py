@@ -190,7 +190,7 @@ class JobAllocation:
 
     def submit(self, source: RenderInput) -> None:
         """Render the plan and submit it; see `fabbench.launchers.BatchAllocation`."""
-        require_names(source.plan)
+        require_names(source.plan)  # of devices: a job's nodes were not asked for theirs
         document = self._rendering.render(source)
         self._documents = {self._name: self._rendering.render(source.redacted())}
         self._lines = self._follow(document)

@@ -277,13 +277,13 @@ def _fits_a_line(value: Any) -> bool:
     if several and isinstance(value[0], dict):
         return False  # A line for each object, so that a diff shows which changed
     text = str(value)
-    if "\\n" in text or "[{" in text[1:]:
+    if "\\n" in text or "[{" in text[1:]:  # a list of one object begins so, and may fit
         return False
     return 2 < len(text) <= _LONGEST_FLOW  # two are the brackets of an empty one
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
-    """Return PyYAML's dumper, which is changed by class: for readable strings and `compact`."""
+    """Return PyYAML's dumper for readable strings and `compact`: a class of its own for each."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

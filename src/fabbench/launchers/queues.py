@@ -248,7 +248,7 @@ def _requests(system: BatchSystem, source: RenderInput) -> Iterator[str]:
     options = source.options_as(QueueOptions)
     plan = source.plan
     seconds = seconds_of(options.time) if options.time else longest_s(plan)
-    tasks = most_ranks(plan)
+    tasks = most_ranks(plan)  # per node
     gpus = source.inventory.hosts[0].gpus
     values = {
         "name": f"fabbench-{plan.benchmark}",

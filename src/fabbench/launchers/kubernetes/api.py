@@ -270,13 +270,13 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
     file = None if config_file is None else str(config_file)
     settings = _client_settings()
     unusable = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
-    other_yaml = TypeError, KeyError, AttributeError  # raised for YAML that is no kubeconfig
+    no_kubeconfig = TypeError, KeyError, AttributeError  # raised for any other YAML
     try:
         entry = _context_entry(file, context)
         library.config.load_kube_config(
             file, context=entry["name"], client_configuration=settings, persist_config=False
         )
-    except (*unusable, *other_yaml) as error:
+    except (*unusable, *no_kubeconfig) as error:
         raise MachineError(
             f"No usable kubeconfig found: {_short(str(error))}.",
             hint="Set KUBECONFIG, or generate one: aws eks update-kubeconfig --name CLUSTER.",

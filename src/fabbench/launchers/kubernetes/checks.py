@@ -182,7 +182,7 @@ def nodes_table(nodes: Sequence[Node]) -> Overview:
 
 
 def _cells(node: Node) -> tuple[str, ...]:
-    # A row of the table of nodes; the last of the layers is the narrowest.
+    # A row of the table of nodes. LAYER: the narrowest one, the last; else the UltraServer.
     cells = (
         node.name,
         node.label_type,

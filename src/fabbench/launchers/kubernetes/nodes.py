@@ -175,7 +175,7 @@ def _amounts(
 ) -> dict[str, Amount]:
     """Return how much a node has of each resource, and what its pods leave free: name → amount.
 
-    As `_number` counts them; `all_pods`: whether `pods` are all of its pods.
+    CPUs are in thousandths (`_number`). `all_pods`: whether `pods` are all of its pods.
     """
     used = Counter[str]()
     for pod in pods:

@@ -508,7 +508,7 @@ _DELETED_BY_JOB = "SuccessfulDelete"  # The reason of events in which a Job repo
 def _pod_number(pod: Object) -> int:
     """Return which of a run's pods it is; 0 if no label says so."""
     labels = labels_of(pod)
-    for label in INDEX:
+    for label in INDEX:  # the MPI operator and Kubernetes have one each
         if label in labels:
             return int(labels[label])
     return 0

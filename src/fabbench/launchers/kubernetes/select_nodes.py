@@ -112,7 +112,7 @@ def resources_on(
     All pods request the same: what the node with the least of it has free. `declared` is the user's
     profile. Raise MachineError if nodes lack what it needs.
     """
-    first = nodes[0]
+    first = nodes[0]  # the nodes are alike in what they have, not in what is free
     profile = declared or first.profile
     one_unit_is_enough = profile is not None and profile.shared
     # Pods use the nodes' fabric if it is the declared one, or one that need not be declared.

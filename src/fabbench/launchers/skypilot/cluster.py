@@ -228,6 +228,7 @@ class SkyCluster:
         yielded = 0
         for tries in range(_TRIES):
             try:
+                # Each try reads the log from its beginning.
                 for line in islice(self._stream(job), yielded, None):
                     yielded += 1
                     yield line

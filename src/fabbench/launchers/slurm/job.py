@@ -138,7 +138,7 @@ class SlurmJob(Job):
 
         None if not known.
         """
-        if self.job.reason not in {"Resources", "Priority"}:  # else not only its turn is missing
+        if self.job.reason not in {"Resources", "Priority"}:  # it waits for more than its turn
             return None
         # By priority, the highest first, then by id: as Slurm starts them
         words = ("--noheader", "--states=PENDING", "--sort=-p,i", "--format=%A")

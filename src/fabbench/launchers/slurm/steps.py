@@ -321,7 +321,10 @@ class HeldNodes(JobAllocation):
         documents: Mapping[str, str],
         ended: threading.Event | None = None,
     ) -> None:
-        """`documents` are what was submitted to get the nodes."""
+        """`documents` are what was submitted to get the nodes.
+
+        Once `ended` is set, who waits for lines gets a KeyboardInterrupt.
+        """
         super().__init__(inventory, rendering_named("slurm"), FILE, self._follow_script)
         self._documents = documents
         self._steps = steps

@@ -34,7 +34,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
         labels=labels_of_run(spec, live=True),
         # If fabbench dies before workers are ready, the end of the launcher ends them.
         creation_policy="AtStartup",
-        clean_policy="All",
+        clean_policy="All",  # workers are removed at its end, even those that have ended
         launcher=launcher_pod(spec, watchdog(spec), CONTAINER, live=True),
         workers=waiting_pods(spec),
     )

@@ -60,8 +60,8 @@ def scripted(spec: RunSpec, script: str) -> Object:
         "mpijob",
         spec,
         labels=spec.options.labels,
-        creation_policy="WaitForWorkersReady",
-        clean_policy="Running",
+        creation_policy="WaitForWorkersReady",  # the script needs all of them at once
+        clean_policy="Running",  # workers that still run at its end are removed
         launcher=launcher_pod(spec, ("/bin/bash", "-c", text), "launcher"),
         workers=template(spec, benchmark_container(spec, sshd, "worker", probe=probe), labels),
     )
