@@ -86,7 +86,7 @@ def _fabric(node: Node) -> Check:
         counts = " or ".join(map(str, entry.efa_counts))
         expected = f"; a {entry.instance_type} has {counts} EFA"
     if not node.resource:
-        # Nothing is expected of an unknown type. A known one has a fabric.
+        # A known type has EFA, by the plugin `_PLUGIN`; of another one nothing is expected.
         found = "missing" if entry else "unexpected"
         return _outcome(f"fabric.{found}", expected=expected, plugin=_PLUGIN)
     count = node.fabric.allocatable

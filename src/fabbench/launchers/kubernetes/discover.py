@@ -50,7 +50,7 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
         every=needs.divided,  # a sweep takes all that are free
         names=target.hosts,
         labels=",".join(filter(None, selectors)),
-        # MPI's ranks have a GPU each, unless the user says how many there are: maybe none
+        # What runs under MPI is taken to use GPUs, unless the user says how many: maybe none
         needs_gpu=needs.mpi and target.gpus is None,
         tolerations=options.all_tolerations,
     )

@@ -74,6 +74,7 @@ class PodVariant(NamedTuple):
 def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
     """Yield pods that are replaced where a configuration's variant needs another kind.
 
+    A kind of pods has one image, and one sort of network: its own, or that of the node.
     What each variant sees is known before anything is measured: pods of each kind start once, and
     all of their inventories become one.
     """

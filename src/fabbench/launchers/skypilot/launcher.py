@@ -146,7 +146,7 @@ class SkyPilotLauncher(Launcher):
                 "--host has no effect with SkyPilot, which chooses the machines.",
                 hint="Use --nodes to set how many.",
             )
-        sky()  # Raises if it is not installed, before anything else is done
+        sky()  # Raises here if it is not installed: the plan is made without it
         nodes = target.nodes or NODES
         inventory = inventory_of(
             options.instance_type, nodes, target=target, needs=needs, image=options.node_image
