@@ -250,8 +250,9 @@ def _why_no_command(suspect: Suspect) -> str:
         return "install what is missing: nothing shows that its hardware is bad"
     if suspect.of_all:
         return "all nodes have it: look at its switch"
-    if suspect.kind is SuspectKind.LINK or not suspect.nodes:
-        return "its nodes are fine with others"
+    # A link, a path between groups, or the uplink of a group
+    if suspect.is_between:
+        return "its nodes are fine: look at what is between them"
     return ""
 
 

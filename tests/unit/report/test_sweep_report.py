@@ -103,7 +103,7 @@ def test_commands_that_take_nodes_out_are_printed() -> None:
     said = report(BAD).diagnosis
     assert list(cordon_commands(said, "kubectl")) == [
         "kubectl cordon -- node-5",
-        "# link node-1 – node-2: no command; its nodes are fine with others",
+        "# link node-1 – node-2: no command; its nodes are fine: look at what is between them",
     ]
     assert next(cordon_commands(said, "scontrol")) == (
         "scontrol update NodeName=node-5 State=DRAIN 'Reason=fabbench: node node-5'"
@@ -120,6 +120,14 @@ def test_no_node_is_taken_out_for_its_software_or_for_a_whole_rail() -> None:
     commands = list(cordon_commands(said, "kubectl"))
     assert commands[:2] == ["kubectl cordon -- node-1", "kubectl cordon -- node-2"]
     assert [line.split(":")[0] for line in commands[2:]] == ["# node node-5", "# rail mlx5_2"]
+
+
+def test_no_node_is_taken_out_for_the_uplink_of_its_group() -> None:
+    said = report(BAD).diagnosis
+    nodes = tuple(said.nodes[:4])
+    uplink = Suspect(SuspectKind.GROUP, "rack1", nodes, confidence=1.0, evidence="")
+    commands = list(cordon_commands(replace(said, suspects=[uplink]), "kubectl"))
+    assert [line.split(":")[0] for line in commands] == ["# group rack1"]
 
 
 @pytest.mark.parametrize("program", CORDON)
