@@ -1,4 +1,4 @@
-"""How time grows with size in one log: regimes, what stands out, and what it would be elsewhere.
+"""How time grows with size in one log: regimes, and where the rate falls.
 
 Pure.
 
@@ -14,15 +14,11 @@ from typing import NamedTuple, TypeAlias
 from fabbench.analysis.aggregate import printed_step
 from fabbench.analysis.statistics import dot, median
 from fabbench.model.log import Labels, Log, Point
-from fabbench.model.units import format_size
 
 _LEAST = 4  # points of a regime
 _MOST = 3  # regimes
 _PRECISION = 0.01  # relative errors below this are rounding
 _WORST = 0.15  # a fit with larger relative errors is none
-_LEVEL = 0.03  # the last rates of a curve that has leveled off differ by no more
-_STEADY = 4  # how many last rates must have leveled off
-_FARTHEST = 8  # a prediction is for at most this many times the largest size
 SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
 _SMALLEST_FALL = 0.15
 _RATES = ("busbw", "bandwidth")
@@ -260,68 +256,6 @@ def _bus_factor(series: Curve) -> float:
     """Return the median of rate / (size / time): the collective's factor for busbw, else 1."""
     every = zip(series.rates, series.times, series.sizes, strict=True)
     return median(rate * time / size for rate, time, size in every)
-
-
-# ---------------------------------------------------------------- predictions
-
-
-class Prediction(NamedTuple):
-    """A rate in bytes per second with its 95 % interval; or why there is none."""
-
-    rate: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    refused: str = ""
-
-
-def predict(series: Curve, size: int) -> Prediction:
-    """Return the rate at a size.
-
-    Beyond the largest one what the curve has leveled off at, else its regime's.
-    """
-    regimes = fit(series)
-    refused = _refusal(series, size, regimes)
-    if refused:
-        return Prediction(refused=refused)
-    if size > series.sizes[-1]:
-        level = median(series.rates[-_STEADY:])
-        # Rates that have leveled off may still differ by `_LEVEL`.
-        return _with_interval(level, max(regimes[-1].error, _LEVEL))
-    # The last one that begins at the size or before
-    *_, regime = (each for each in regimes if each.first <= size)
-    moved = _bus_factor(series) * size  # the bytes that busbw counts
-    time = regime.start + moved / regime.rate
-    return _with_interval(moved / time, regime.error)
-
-
-def _refusal(series: Curve, size: int, regimes: Sequence[Regime]) -> str:
-    """Return why nothing is predicted; empty if something is."""
-    smallest = series.sizes[0]
-    largest = series.sizes[-1]
-    if not regimes:
-        return "no start-up time and rate fit its figures"
-    if size < smallest:
-        return f"the smallest size measured is {format_size(smallest)}"
-    if size > _FARTHEST * largest:
-        return f"that is more than {_FARTHEST} times the largest size measured"
-    if size <= largest:
-        return ""
-    if not _has_leveled_off(series.rates[-_STEADY:]):
-        return "the rate has not leveled off at the largest sizes measured"
-    return "the rate falls at large sizes" if fall(series) is not None else ""
-
-
-def _has_leveled_off(last: Sequence[float]) -> bool:
-    if len(last) < _STEADY:
-        return False
-    return max(last) - min(last) <= _LEVEL * max(last)
-
-
-def _with_interval(rate: float, error: float) -> Prediction:
-    # `error`: the standard error of the rate's logarithm, of which twice makes about 95 %
-    low = rate * math.exp(-2 * error)
-    high = rate * math.exp(2 * error)
-    return Prediction(rate, low, high)
 
 
 # ---------------------------------------------------------------- falls

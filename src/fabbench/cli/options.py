@@ -35,7 +35,7 @@ from fabbench.model.options import (
 )
 from fabbench.model.patterns import lazy
 from fabbench.model.run_options import RunOptions
-from fabbench.model.units import Sizes, parse_size
+from fabbench.model.units import Sizes
 
 if TYPE_CHECKING:
     from fabbench.model.log import Proof
@@ -252,12 +252,6 @@ def _read_age(text: str) -> timedelta:
     return timedelta(seconds=int(number) * _SECONDS[unit])
 
 
-def _read_predicted(text: str) -> int | None:
-    if "@" in text:
-        raise ValueError(f"{text!r}: other numbers of nodes are not predicted. Write 4G")
-    return parse_size(text) or None
-
-
 def written_age(age: timedelta) -> str:
     """Write an age in its largest whole unit, as kubectl does."""
     seconds = int(age.total_seconds())
@@ -294,13 +288,6 @@ class PastOptions:
     nodes: int | None = option(Whole(1, 65536), "Number of nodes, if the log does not state it.")
     nics: int | None = option(
         Whole(0, 1024), "Required NICs per rank (0: any). Default: those of the instance type."
-    )
-    wanted: tuple[int, ...] = option(
-        Type("a size", "SIZE", _read_predicted),
-        "Also predict the rate at this size (4G) on the nodes of each log. Where its figures do "
-        "not carry that far, the reason is given instead.",
-        "--predict",
-        many=tuple,
     )
     labels: tuple[str, ...] = option(
         Type("a name", "TEXT", str, any_lines=True),

@@ -132,12 +132,10 @@ def _gate_check_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict]
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
 @takes("fabric", "store")
 @results("diagnosis", "How to write the diagnoses.")
-@takes("wanted")
 def explain(
     inputs: tuple[str, ...],
     form: str,
     store: Path,
-    wanted: tuple[int, ...],
     labels: tuple[str, ...],
     **known: Any,
 ) -> Exit:
@@ -154,7 +152,7 @@ def explain(
     contradicted.
     """
     from fabbench.logs.signs import none_found
-    from fabbench.report.log_report import diagnosis, diagnosis_record, predictions
+    from fabbench.report.log_report import diagnosis, diagnosis_record
     from fabbench.runs.inputs import sources_of
 
     proof = known_proof(known)
@@ -162,17 +160,14 @@ def explain(
     logs, unread = _logs_of_jobs(sources_of(inputs, store, proof, labels), proof)
     if not logs:
         unread += none_found(inputs, unread)
-    verdicts = list(map(judge, logs)) if judge else []  # Of each log; none without gates
-    predicted = list(predictions(logs, wanted))
+    verdicts = list(map(judge, logs)) if judge else []
     if form == "json":
         records = list(starmap(diagnosis_record, zip_longest(logs, verdicts)))
-        terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
+        terminal.write_json({"format": 1, "logs": records})
     else:
         for log in logs:
             for line in (*diagnosis(log), ""):
                 terminal.write_line(line)
-        for each in predicted:
-            terminal.write_line(str(each["text"]))
     judged = terminal.print_verdicts(verdicts)
     status = status_of([log.outcome for log in logs], [Outcome.OBSERVED])
     return worst(status, judged, terminal.say_unread(unread))

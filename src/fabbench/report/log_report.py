@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import benchmark_named
@@ -38,7 +37,6 @@ from fabbench.report.table import (
 from fabbench.report.templates import rendered
 
 if TYPE_CHECKING:
-    from fabbench.analysis.curve import Prediction
     from fabbench.analysis.gate_results import Verdict
 
 LABELS = (
@@ -425,38 +423,3 @@ def diagnosis(log: Log) -> list[str]:
         others=others,
     )
     return [line.rstrip() for line in str(text).splitlines()]
-
-
-def predictions(logs: Iterable[Log], sizes: Sequence[int]) -> Iterator[PlainData]:
-    """Yield what each log predicts by its series of the most sizes, if it has any.
-
-    As plain data, with its sentence as `text`.
-    """
-    from fabbench.analysis.curve import predict, series_of
-
-    for size, log in product(sizes, logs):
-        name = log.case or log.benchmark
-        where = f"{log.source}: {name}"
-        for series in series_of(log)[:1]:
-            yield _prediction_record(where, size, predict(series, size))
-
-
-def _prediction_record(where: str, size: int, prediction: "Prediction") -> PlainData:
-    at = format_size(size)
-    figures = {}
-    if prediction.refused:
-        sentence = f"no prediction at {at}: {prediction.refused}."
-    else:
-        figures = picked(prediction, "rate", "low", "high")
-        rates = scale("B/s", prediction.rate)
-        rate = rates.quantity(prediction.rate)
-        low = rates.text(prediction.low)
-        high = rates.quantity(prediction.high)
-        sentence = f"predicted at {at}: {rate} (95 %: {low} to {high})."
-    return {
-        "size": size,
-        "nodes": None,  # those of the log
-        **figures,
-        "refused": prediction.refused,
-        "text": f"{where}: {sentence}",
-    }

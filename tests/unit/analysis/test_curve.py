@@ -1,7 +1,4 @@
-"""Curves of one log.
-
-Regimes, what stands out, and predictions that refuse where they do not know.
-"""
+"""Curves of one log: regimes, and what stands out."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -9,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabbench.analysis.curve import fit, predict, series_of
+from fabbench.analysis.curve import fit, series_of
 from fabbench.analysis.curve_findings import curve_findings
 from fabbench.model.log import Log, Outcome, Point
 
@@ -100,17 +97,6 @@ def test_sides_that_differ_are_named() -> None:
         for each in curve_findings(replace(log, points=[*log.points, *into]))
     }
     assert "in-place is 4 times slower" in found["sides-differ"]
-
-
-def test_a_prediction_has_the_rate_in_its_interval_or_says_why_not() -> None:
-    series = series_of(log_of(plain))[0]
-    for size in (1 << 20, 1 << 28, 1 << 33):
-        found = predict(series, size)
-        assert (found.refused, found.low < 2 * size / plain(size) < found.high) == ("", True)
-    assert predict(series, 1 << 40).refused
-    assert predict(series, 4).refused
-    assert predict(series_of(log_of(plain, SIZES[:14]))[0], 1 << 18).refused  # it still grows
-    assert predict(series_of(log_of(plain, SIZES[:3]))[0], 64).refused
 
 
 COARSE = (0.02, 0.02, 0.01, 0.02, 0.01, 0.01, 0.02, 0.01)
