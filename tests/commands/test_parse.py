@@ -220,6 +220,11 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
         "kvbench.log": (
             "  Transfer size (GB)    Latency (ms)    Isolated Latency (ms)    Num Senders\n"
         ),
+        "nccom.log": (
+            "    size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
+            "     524288          131072    fp32          343.84           1.42           2.80\n"
+            "Avg bus bandwidth:      2.8000GB/s\n"
+        ),
         "bench.sbatch": "srun ./build/all_reduce_perf -b 8 -e 2G\n",
         "job.out": "+ srun ./build/all_reduce_perf -b 8 -e 2G\n",
         "notes.txt": "Nothing that is known.\n",
@@ -241,6 +246,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
         for name, tool in (
             *(("ibv", "ibv_rc_pingpong and similar"), ("ior", "IOR"), ("iperf", "iperf3")),
             ("kvbench", "NIXL's kvbench"),
+            ("nccom", "AWS Neuron's nccom-test"),
         )
     ]
     assert f"Note: {tmp_path}/job.out: It names all_reduce_perf" in result.stderr

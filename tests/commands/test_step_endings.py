@@ -25,7 +25,6 @@ FILES = {
     "fabtests": ("time", CORPUS / "fabtests/an-odd-size-is-assumed-and-said-1.txt"),
     "osu": ("latency", CORPUS / "osu/a-title-names-the-program-10.txt"),
     "ucx_perftest": ("latency", CORPUS / "ucx_perftest/the-size-is-what-the-server-says.txt"),
-    "nccom": ("time", LOGS / "nccom/allr.txt"),
     "ep": ("bandwidth", CORPUS / "ep/inside-a-node.txt"),
     "nixl": ("bandwidth", CORPUS / "nixl/the-times-of-phases.txt"),
     "imb": ("bandwidth", CORPUS / "imb/ping-pong.txt"),

@@ -142,10 +142,10 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
 ) -> Iterator[tuple[str, Log]]:
     """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV.
 
-    Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, any JSON
-    with flat rows as `results`, a table of fabbench's own, and last a plain log. `line` is the
-    number of the line before. Each log comes with its configuration, which the output of a fabbench
-    script names, or its column of a table; empty: it has none.
+    Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, a
+    table of fabbench's own, and last a plain log. `line` is the number of the line before. Each log
+    comes with its configuration, which the output of a fabbench script names, or its column of a
+    table; empty: it has none.
     """
     block = file.read(BLOCK)
     if is_dump(block):
@@ -161,9 +161,6 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
         block = text.encode()  # no document after all: a log
-    elif _may_be_json_with_results(block):
-        text = _whole_text(block, file)
-        block = (_results_as_table(text) or text).encode()
     beginning = block.decode("utf-8", "replace")
     if tables and is_table(beginning):
         yield from table_logs(_whole_text(block, file), source, proof)
@@ -180,10 +177,6 @@ def _document_readers(block: bytes) -> Iterator[Callable[[str], Record | None]]:
     for benchmark in benchmarks().values():
         if benchmark.is_document(block):
             yield benchmark.document
-
-
-def _may_be_json_with_results(block: bytes) -> bool:
-    return block.lstrip().startswith(b"{") and b'"results"' in block
 
 
 @dataclass
@@ -286,33 +279,6 @@ def _whole_bytes(block: bytes, file: Bytes) -> bytes:
             hint="Pass the text output of the program instead.",
         )
     return whole
-
-
-_FLAT = (str, int, float)
-"""The types of a cell of a table."""
-
-
-def _results_as_table(text: str) -> str:
-    """Return the results in a JSON document as a table, below a line of their names.
-
-    The parser of logs reads it like one that a program printed. Empty if they are no flat rows.
-    """
-    try:
-        rows = json.loads(text)["results"]
-        names = list(rows[0])
-        table = [names, *([row[name] for name in names] for row in rows)]
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        return ""
-    cells = chain.from_iterable(table)
-    if not all(isinstance(cell, _FLAT) for cell in cells):
-        return ""
-    lines = ["    ".join(map(_cell_text, row)) for row in table]
-    return "\n".join([*lines, ""])
-
-
-def _cell_text(value: str | float) -> str:
-    """Return a cell as readers of tables expect it: a float without an exponent."""
-    return format(value, ".12f") if isinstance(value, float) else str(value)
 
 
 def _blocks(block: bytes, file: Bytes) -> Iterator[str]:

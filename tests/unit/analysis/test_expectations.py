@@ -185,7 +185,7 @@ def stated(row: Mapping[str, str]) -> Log:
     gpus = require_system(row["system"]).gpus or 8
     facts = {"instance_type": row["system"], "transport": row["transport"] or "unknown"}
     counts = {"nodes": nodes, "ranks": nodes * gpus} if nodes else {}
-    rate = "busbw" if benchmark in {"nccl", "nvshmem", "nccom"} else "bandwidth"
+    rate = "busbw" if benchmark in {"nccl", "nvshmem"} else "bandwidth"
     metric = "latency" if case in {"pingpong", "osu_latency"} else rate
     rows = [
         (parse_size(size), float(value))

@@ -119,7 +119,6 @@ TABLES: Mapping[str, Path] = {
     "nvshmem": CORPUS / "nvshmem/layout-collective_3_3.txt",
     "nvshmem, point to point": LOGS / "nvshmem/shmem_put_bw.txt",
     "perftest": CORPUS / "perftest/layout-mb-sec.txt",
-    "nccom": LOGS / "nccom/allr.txt",
     "imb": CORPUS / "imb/ping-pong.txt",
     "nixl": CORPUS / "nixl/the-times-of-phases.txt",
     "osu": CORPUS / "osu/every-kind-of-table-5.txt",
@@ -410,8 +409,8 @@ def test_what_a_damaged_log_says_is_what_was_printed(
         counts["cases"] += 1
         counts["other figures"] += bool(new)
         # Rows of these stand by their arithmetic: one that lost characters, and still fits, is
-        # no other case than an altered digit. nccom-test also leaves out zeros at the end.
-        any_figure = altered or any(log.benchmark in {"nccl", "nccom"} for log in logs)
+        # no other case than an altered digit.
+        any_figure = altered or any(log.benchmark == "nccl" for log in logs)
         factor = factor_of(read(whole)) if any_figure and new else None
         wrong = not any_figure or any(
             contradicts(point, log.benchmark, factor)
