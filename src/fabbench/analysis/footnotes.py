@@ -5,6 +5,7 @@ the logs do not state, and everything in which the columns differ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, combinations
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from fabbench.analysis.aggregate import FIELDS, MUST_MATCH, RAIL, Figure
 from fabbench.analysis.compare import ColumnSummary, Comparison, differing
 from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
+from fabbench.model import records
 from fabbench.model.log import Outcome, Severity
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_size, format_sizes
@@ -19,7 +21,6 @@ from fabbench.model.units import Scale, format_size, format_sizes
 SPREAD = 0.1
 """Repeats that differ by more than this fraction of their median are noted."""
 
-_SPREAD_WORDS = format(SPREAD, ".0%")
 _PROGRAM = ("benchmark", "case")
 _COUNTED = {
     "ranks": ("rank", "ranks"),
@@ -36,6 +37,8 @@ _NO_CHOICE = {"root": "-1", "redop": "none", "scope": "None", "nodes": "1"}
 The benchmark has no such property, or all that NVLink or memory connects is one node.
 """
 _QUIET = (EVIDENCE | {"complete", *FIELDS}) - {RAIL}
+_note = partial(records.sentence, "fabbench.analysis", "footnotes.toml")
+"""Return a note by its code, with the values that are in it."""
 
 
 def footnotes(comparison: Comparison) -> tuple[str, ...]:
@@ -63,22 +66,19 @@ def _copies(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for column in columns:
         if column.copies:
             tables = counted(column.copies + column.executions, "table")
-            yield (
-                f"{column.label}: {column.copies} of {tables} are copies of another, and were "
-                "counted once."
-            )
+            yield _note("copies", column=column, tables=tables)
 
 
 def _empty_rows(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for column in columns:
         if column.empty:
             rows = counted(column.empty, "row")
-            yield f"{rows} of size 0 in {column.label} left out: they carry no data."
+            yield _note("empty-rows", column=column, rows=rows)
 
 
 def _sources(columns: Sequence[ColumnSummary]) -> str:
     sources = "; ".join(f"{column.label} from {column.source}" for column in columns)
-    return f"Sources: {sources}."
+    return _note("sources", sources=sources)
 
 
 def versions_of(column: ColumnSummary) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     known = [(column, column.variant) for column in columns if column.variant is not None]
     if known:
         variants = "; ".join(f"{column.label} is {variant}" for column, variant in known)
-        yield f"The columns are variants: {variants}."
+        yield _note("variants", variants=variants)
     for (column, variant), (other, other_variant) in combinations(known, 2):
         versions = [name for name in versions_of(column) if name in other.facts]
         facts = {name: column.facts[name] for name in versions}
@@ -101,23 +101,17 @@ def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         same = facts == {name: other.facts[name] for name in versions}
         if versions and same and variant.paths != other_variant.paths:
             stated = ", ".join(f"{name} {_or(facts[name])}" for name in facts)
-            yield (
-                f"{column.label} and {other.label} use different directories, but their logs "
-                f"state the same versions ({stated}), which does not show that different "
-                "libraries were loaded."
-            )
+            yield _note("variants.same-versions", one=column, other=other, stated=stated)
 
 
 def _outcomes(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         if column.outcome is Outcome.OK:
             continue
-        many = ""
-        if column.executions > 1:
-            many = f" ({len(column.reasons)} of {column.executions} executions)"
+        code = "not-ok.of-several" if column.executions > 1 else "not-ok"
         effect = _effect_on_figures(comparison, index)
         reasons = " ".join(column.reasons)
-        yield f"{column.label} is not ok{many}. {effect}. {reasons}"
+        yield _note(code, column=column, bad=len(column.reasons), effect=effect, reasons=reasons)
 
 
 def _effect_on_figures(comparison: Comparison, index: int) -> str:
@@ -146,24 +140,19 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         transports.append(f"{names} = {shown}")
     if transports:
         every = "; ".join(transports)
-        yield f"Transport per the logs: {every}."
+        yield _note("transports", transports=every)
 
 
 def _silent_words(silent: Sequence[ColumnSummary]) -> str:
-    """Say which logs do not show the network, and where labels take its place.
-
-    Users label all columns or none.
-    """
+    """Say which logs do not show the network, and where labels take its place."""
     names = ", ".join(column.label for column in silent)
-    several = len(silent) > 1
-    several_logs = several or silent[0].executions > 1
-    logs = "logs" if several_logs else "log"
-    do = "do" if several_logs else "does"
-    what = "not state which network carried the data (transport unknown)"
+    is_one_log = len(silent) == 1 and silent[0].executions == 1
+    code = "silent.one-log" if is_one_log else "silent.logs"
     if any(column.label_given for column in silent):
-        labels = "are labels" if several else "is a label"
-        return f"The {logs} {do} {what}: {names} {labels} given by the user."
-    return f"The {logs} of {names} {do} {what}."
+        code = "silent.one-labeled-log" if is_one_log else "silent.one-label"
+        if len(silent) > 1:
+            code = "silent.labels"
+    return _note(code, names=names)
 
 
 def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -220,9 +209,9 @@ def _conditions(comparison: Comparison) -> str:
     if comparison.placement:
         parts.append(comparison.placement)
     parts += _common_facts(comparison.columns)
-    every = "Common to all columns" if len(comparison.columns) > 1 else "Conditions"
+    code = "conditions.common" if len(comparison.columns) > 1 else "conditions"
     conditions = ", ".join(parts) or "the logs do not state their conditions"
-    return f"{every}: {conditions}."
+    return _note(code, conditions=conditions)
 
 
 def _common_facts(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -256,7 +245,7 @@ def _not_stated(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     nowhere = [name for name in _COUNTED if name not in facts | fields]
     if nowhere and not pairs:
         names = ", ".join(nowhere)
-        yield f"Not stated by the logs: {names}."
+        yield _note("not-stated", names=names)
     for name in MUST_MATCH:
         stated = [(column.label, column.fields[name]) for column in columns]
         known = [(label, values) for label, values in stated if values]
@@ -264,10 +253,8 @@ def _not_stated(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         missing = [column.label for column in measured if not column.fields[name]]
         if known and missing:
             without = ", ".join(missing)
-            yield (
-                f"{name} is not stated by {without} ({_by_column(known)}), so it could not be "
-                "compared."
-            )
+            values = _by_column(known)
+            yield _note("not-stated.by-some", name=name, without=without, known=values)
 
 
 def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -275,12 +262,12 @@ def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for name in FIELDS:
         known = differing([(column.label, column.fields[name]) for column in columns])
         if known:
-            effect = " (allowed)" if name in MUST_MATCH else "; such rows are not paired"
-            yield f"{name} differs{effect}: {_by_column(known)}."
+            code = "differs.allowed" if name in MUST_MATCH else "differs.not-paired"
+            yield _note(code, name=name, values=_by_column(known))
     for name in _fact_names(columns):
         facts = differing([(column.label, _telling_values(column, name)) for column in columns])
         if facts:
-            yield f"{name} differs: {_by_column(facts, _shortened)}."
+            yield _note("differs", name=name, values=_by_column(facts, _shortened))
 
 
 def _telling_values(column: ColumnSummary, name: str) -> tuple[str | int, ...]:
@@ -304,19 +291,13 @@ def _repeats(comparison: Comparison) -> str:
     cells = chain.from_iterable(row.figures for row in rows)
     counts = sorted({cell.n for cell in cells if cell is not None})
     if not counts:
-        return "No figures to show."
-    once = any(test and test.once for row in rows for test in row.tests)
-    noise = "intervals assume the noise of recorded repeats; repeat both sides to measure it"
+        return _note("repeats.none")
+    code = "repeats.different" if len(counts) > 1 else "repeats.alike"
     if counts == [1]:
-        return f"Measured once (n = 1): {noise}." if once else "Measured once (n = 1)."
-    many = str(counts[0])
-    what = f"{many} repeats"
-    if len(counts) > 1:
-        most = counts[-1]
-        many += f" to {most}"
-        what = "its repeats"
-    doubt = f"; where a side was measured once, {noise}" if once else ""
-    return f"Each figure is the median of {what} (n = {many}){doubt}."
+        code = "repeats.once"
+    if any(test and test.once for row in rows for test in row.tests):
+        code += ".assumed"
+    return _note(code, fewest=counts[0], most=counts[-1])
 
 
 def _spread(comparison: Comparison) -> Iterator[str]:
@@ -331,10 +312,8 @@ def _spread(comparison: Comparison) -> Iterator[str]:
         if wide:
             worst = max(wide, key=lambda each: each.relative_spread)
             sizes = format_sizes([each.size for each in wide])
-            yield (
-                f"{column.label} is noisy: repeats differ by more than {_SPREAD_WORDS} at {sizes} "
-                f"(worst {worst.words} at {format_size(worst.size)})."
-            )
+            size = format_size(worst.size)
+            yield _note("noisy", column=column, spread=SPREAD, sizes=sizes, worst=worst, size=size)
 
 
 class _Repeats(NamedTuple):
@@ -378,7 +357,8 @@ def _missing_sizes(comparison: Comparison) -> Iterator[str]:
                 if row.figures[index] is None
             ]
             if sizes:
-                yield f"{column.label} has no {metric.name} at {format_sizes(sizes)}."
+                at = format_sizes(sizes)
+                yield _note("sizes-missing", column=column, metric=metric, sizes=at)
 
 
 def _shortened(text: str) -> str:

@@ -8,11 +8,13 @@ and named only where they are large enough to matter.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from operator import sub
 
 from fabbench.analysis.aggregate import UNUSABLE, Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.statistics import dot, mean, median, squares, t_quantile
+from fabbench.model import records
 from fabbench.model.log import Log, Severity
 from fabbench.model.messages import key_words
 from fabbench.model.units import format_decimal
@@ -24,6 +26,8 @@ OUTLIER = 0.05
 """An outlier differs from the others by at least this fraction."""
 DRIFT = 0.02
 """Drift from the first to the last execution is at least this fraction."""
+_note = partial(records.sentence, "fabbench.analysis", "footnotes.toml")
+"""Return a note by its code, with the values that are in it."""
 
 
 def irregularities(comparison: Comparison) -> tuple[str, ...]:
@@ -83,10 +87,13 @@ def _outliers_and_drift(
         change = _change_from_first_to_last([middles[number] for number in steady])
         if abs(change) >= DRIFT:
             direction = "worse" if change < 0 else "better"
-            yield (
-                f"{column.label} drifts{where}: over its {len(order)} executions it gets "
-                f"{direction}, by about {_percent(change)} from the first to the last. "
-                "Measure both configurations in one run: their executions alternate."
+            yield _note(
+                "drifts",
+                column=column,
+                where=where,
+                count=len(order),
+                direction=direction,
+                change=_percent(change),
             )
 
 
@@ -145,14 +152,19 @@ def _outlier(column: Column, order: Sequence[int], number: int, effect: float, w
     """
     log = column.logs[order[number]]
     others = [column.logs[each] for each in order if each != order[number]]
-    direction = "worse" if effect < 0 else "better"
-    what = "warm-up" if number == 0 and effect < 0 else "an outlier"
     usable = [other for other in others if other.outcome not in UNUSABLE]
     shown = "; ".join(_shown_by_it_alone(log, usable))
-    cause = f"Only its log shows: {shown}" if shown else "Its log shows nothing that others do not"
-    which = f"Execution {number + 1} of {len(order)} of {column.label}"
-    how = f"{_percent(effect)} {direction}"
-    return f"{which} is {what}{where}: {how} than the others ({log.source}). {cause}."
+    return _note(
+        "warm-up" if number == 0 and effect < 0 else "outlier",
+        number=number + 1,
+        count=len(order),
+        column=column,
+        where=where,
+        effect=_percent(effect),
+        direction="worse" if effect < 0 else "better",
+        log=log,
+        cause=_note("outlier.shown", shown=shown) if shown else _note("outlier.not-shown"),
+    )
 
 
 def _shown_by_it_alone(log: Log, others: Sequence[Log]) -> list[str]:

@@ -6,6 +6,7 @@ Every error names the file and the line: of the text, or of the `[[header]]` of 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -41,6 +42,24 @@ def parse(text: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
         except msgspec.ValidationError as error:
             raise RecordError(f"{name}:{line}: {error}") from None
     return tuple(records)
+
+
+class Sentence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sentence with places for values, as `str.format` has them."""
+
+    code: str
+    text: str
+
+
+@cache
+def sentences(package: str, name: str) -> Mapping[str, str]:
+    """Return code → text of the sentences in a package's file."""
+    return {each.code: each.text for each in load(package, name, Sentence)}
+
+
+def sentence(package: str, name: str, code: str, /, **values: object) -> str:
+    """Return a sentence of a package's file by its code, with values in its places."""
+    return sentences(package, name)[code].format(**values)
 
 
 def expand(pattern: str, names: Mapping[str, str]) -> str:

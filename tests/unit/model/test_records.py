@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fabbench.model.records import RecordError, expand, parse
+from fabbench.model.records import RecordError, Sentence, expand, load, parse, sentence, sentences
 
 
 class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,6 +20,12 @@ GOOD = '# A comment\n\n[[cause]]\ncode = "a"\n\n[[cause]]\ncode = "b"\nlines = 2
 
 def test_records_are_returned_in_their_order() -> None:
     assert parse(GOOD, "causes.toml", Cause) == (Cause("a"), Cause("b", 2))
+
+
+def test_a_sentence_has_values_in_its_places() -> None:
+    footnotes = ("fabbench.analysis", "footnotes.toml")
+    assert sentence(*footnotes, "sources", sources="a from x.log") == "Sources: a from x.log."
+    assert len(sentences(*footnotes)) == len(load(*footnotes, Sentence))  # a code is one sentence
 
 
 @pytest.mark.parametrize(
