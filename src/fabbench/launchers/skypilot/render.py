@@ -7,7 +7,6 @@ transport that is chosen and proven, not what an empty FI_PROVIDER happens to se
 step has a time limit.
 """
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fabbench.catalog.expectations import system
@@ -23,13 +22,8 @@ from fabbench.execution.script.target import READ_SKYPILOT, READ_SLURM, SSH, Scr
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.pod_options import Object, PodOptions, filled, forms, yaml_documents
 from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions
-from fabbench.model.errors import FabbenchError, RequestError
-from fabbench.model.fabrics import RDMA
-from fabbench.model.hosts import Inventory
+from fabbench.model.errors import RequestError
 from fabbench.model.options import declared
-from fabbench.model.plan import Execution, Plan, Step
-from fabbench.plan.build import plan
-from fabbench.plan.request import RunRequest
 
 _GIB = 1024  # in MiB
 # GPUs that come with several sizes of memory → the size that SkyPilot's name leaves out.
@@ -43,51 +37,6 @@ def accelerator(instance: Instance) -> str:
     # Of a model with one size of memory, no name has it.
     larger = gib > _UNNAMED_GIB.get(name, gib)
     return f"{name}-{gib}GB" if larger else name
-
-
-ALL_CONFIGURATIONS = "all"
-
-
-def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
-    """Add tcp to a plan of one RDMA configuration, so that FABRIC can switch to that.
-
-    Return the plan unchanged if it has a baseline, or the benchmark has no tcp.
-    """
-    if (
-        len(planned.configurations) > 1
-        or planned.configurations[0].fabric not in RDMA
-        or request.target.variants
-    ):
-        return planned
-    try:
-        # Each execution of the only configuration is one repeat.
-        base = plan(replace(request, fabrics=("tcp",), repeats=len(planned.executions)), inventory)
-    except FabbenchError:
-        return planned
-    more = (
-        _numbered(each, number)
-        for number, each in enumerate(base.executions, start=len(planned.executions))
-    )
-    configurations = (*planned.configurations, *base.configurations)
-    return replace(planned, configurations=configurations, executions=(*planned.executions, *more))
-
-
-def fabric_value(planned: Plan) -> str:
-    """Return the value of ``FABRIC`` that runs exactly what was planned."""
-    return (
-        planned.configurations[0].label if len(planned.configurations) == 1 else ALL_CONFIGURATIONS
-    )
-
-
-def _numbered(execution: Execution, number: int) -> Execution:
-    """Return an execution with another number in its id and in those of its steps."""
-    label = execution.configuration.label
-    id_ = f"{number:03}-{label}-r{execution.repeat}"
-    steps: list[Step] = []
-    for step in execution.steps:
-        name = step.id.partition("/")[2]  # after the id of the execution
-        steps.append(replace(step, id=f"{id_}/{name}"))
-    return replace(execution, id=id_, steps=tuple(steps))
 
 
 _DOCKER = "docker:"
@@ -116,8 +65,9 @@ class _Nodes(NamedTuple):
     )  # What each node has of its instance type; None if the type is not known
 
 
-def task(source: RenderInput, planned: Plan) -> Object:
+def task(source: RenderInput) -> Object:
     """Return a plan as a SkyPilot task. Raise RequestError."""
+    planned = source.plan
     nodes = _node_info(source)
     options = source.options_as(SkyPilotOptions)
     uses_machine_image = (
@@ -133,7 +83,7 @@ def task(source: RenderInput, planned: Plan) -> Object:
         "planned": planned,
         "machine": {**_machine(source, nodes), **_cpus(nodes)},
         "network_tier": _network_tier(source, nodes),
-        "fabric": fabric_value(source.plan),  # without the baseline that `planned` may add
+        "fabric": "all" if len(planned.configurations) > 1 else "",
         "on_slurm": nodes.where is NodeKind.SLURM,
         # Without the user's options or a fabric, pods stay as SkyPilot makes them.
         "on_pods": nodes.where is NodeKind.PODS and (profile or user_set),
@@ -268,19 +218,17 @@ class SkyPilotRendering(Rendering):
 
     def render(self, source: RenderInput) -> str:
         """Return the task as YAML."""
-        planned = with_base(source.plan, source.request, source.inventory)
-        about = source.command + _about(source, planned)
-        return yaml_documents((task(source, planned),), about, compact=True, explicit_start=False)
+        about = source.command + _about(source)
+        made = task(source)
+        return yaml_documents((made,), about, compact=True, explicit_start=False)
 
 
-def _about(source: RenderInput, planned: Plan) -> str:
+def _about(source: RenderInput) -> str:
     """Return a comment on how to use the task, and on what SkyPilot does itself."""
-    labels = [configuration.label for configuration in planned.configurations]
+    labels = [configuration.label for configuration in source.plan.configurations]
     text = _ABOUT
-    # An example of another choice than that of the task.
     if len(labels) > 1:
-        other = labels[-1] if fabric_value(source.plan) != labels[-1] else ALL_CONFIGURATIONS
-        text += _TOGGLE.format(configurations=", ".join((*labels, ALL_CONFIGURATIONS)), other=other)
+        text += _TOGGLE.format(configurations=", ".join((*labels, "all")), other=labels[-1])
     if names := source.request.target.inherited:
         secrets = " ".join(f"--secret {name}" for name in names)
         text += (

@@ -77,20 +77,12 @@ def test_nodes_are_as_the_catalogue_has_them() -> None:
     assert_golden(GOLDEN / "skypilot-tasks.json", json.dumps(made, indent=1) + "\n")
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "words", "configurations"),
-    [
-        ("nccl", ("--no-efa",), ["tcp"]),
-        ("perftest", ("--efa", "--device", "rdmap79s0", "--image", "mine"), ["efa"]),
-        ("pingpong", ("--efa",), ["efa", "tcp"]),
-    ],
-)
-def test_a_baseline_is_added_where_there_is_one(
-    benchmark: str, words: tuple[str, ...], configurations: list[str]
-) -> None:
-    found = task(*words, "--instance-type", "p5.48xlarge", benchmark=benchmark)
-    assert found["envs"] == {"FABRIC": configurations[0]}
-    assert [name.split("-")[1] for name in executions(found)] == configurations
+def test_a_task_has_the_configurations_of_its_plan() -> None:
+    one = task("--efa", "--instance-type", "p5.48xlarge")
+    both = task("--ab", "--instance-type", "p5.48xlarge")
+    assert ("envs" in one, both["envs"]) == (False, {"FABRIC": "all"})
+    assert {name.split("-")[1] for name in executions(one)} == {"efa"}
+    assert {name.split("-")[1] for name in executions(both)} == {"efa", "tcp"}
 
 
 @pytest.mark.parametrize("checker", ["bash", pytest.param("shellcheck", marks=pytest.mark.slow)])
@@ -137,7 +129,7 @@ def test_pods_have_what_users_request_and_add() -> None:
     more = (
         "--toleration team --pod-label queue=q --set pull-secrets=regcred --set network-tier=best"
     )
-    found = task("--efa", "--instance-type", "p5.48xlarge", *words, *more.split())
+    found = task("--ab", "--instance-type", "p5.48xlarge", *words, *more.split())
     assert (found["resources"]["cpus"], found["resources"]["network_tier"]) == ("90+", "best")
     # With that tier, SkyPilot sets FI_PROVIDER=efa for the whole container.
     assert "-u FI_PROVIDER " in of_configuration(found, "tcp")
