@@ -150,8 +150,7 @@ def _parsed(
     Raise MachineError for a damaged source, or a named one without any log.
     """
     parsed: dict[str, list[Log]] = {}
-    # `tables` counts for a named source only: a table that lies beside logs was made of them.
-    for configuration, entry in read_source(source, proof=proof, tables=True):
+    for configuration, entry in read_source(source, proof=proof):
         if isinstance(entry, Unread):
             _require_readable(source, entry)
             unread.append(entry)
