@@ -111,7 +111,8 @@ def _outcomes(comparison: Comparison) -> Iterator[str]:
         code = "not-ok.of-several" if column.executions > 1 else "not-ok"
         effect = _effect_on_figures(comparison, index)
         reasons = " ".join(column.reasons)
-        yield _note(code, column=column, bad=len(column.reasons), effect=effect, reasons=reasons)
+        bad = len(column.reasons)
+        yield _note(code, column=column, bad=bad, effect=effect, reasons=reasons)
 
 
 def _effect_on_figures(comparison: Comparison, index: int) -> str:
@@ -312,8 +313,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
         if wide:
             worst = max(wide, key=lambda each: each.relative_spread)
             sizes = format_sizes([each.size for each in wide])
-            size = format_size(worst.size)
-            yield _note("noisy", column=column, spread=SPREAD, sizes=sizes, worst=worst, size=size)
+            yield _note("noisy", column=column, spread=SPREAD, sizes=sizes, worst=worst)
 
 
 class _Repeats(NamedTuple):
@@ -340,7 +340,7 @@ class _Repeats(NamedTuple):
     def words(self) -> str:
         low = self.scale.text(self.figure.low)
         high = self.scale.quantity(self.figure.high)
-        return f"{low} to {high}"
+        return f"{low} to {high} at {format_size(self.size)}"
 
 
 def _missing_sizes(comparison: Comparison) -> Iterator[str]:

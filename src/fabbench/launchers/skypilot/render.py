@@ -228,7 +228,8 @@ def _about(source: RenderInput) -> str:
     labels = [configuration.label for configuration in source.plan.configurations]
     text = _ABOUT
     if len(labels) > 1:
-        text += _TOGGLE.format(configurations=", ".join((*labels, "all")), other=labels[-1])
+        choices = ", ".join((*labels, "all"))
+        text += _TOGGLE.format(configurations=choices, other=labels[-1])
     if names := source.request.target.inherited:
         secrets = " ".join(f"--secret {name}" for name in names)
         text += (
