@@ -6,7 +6,7 @@ What the command line does, as functions::
     comparison = fabbench.compare("efa.log", "tcp.log")   # side by side; a table in notebooks
     request = fabbench.request("pingpong", on="local")    # what to measure
     result = fabbench.run(request)                        # measure
-    table = fabbench.pivot(fabbench.frame("nccl.log"))    # pandas
+    rows = fabbench.frame("nccl.log")                     # pandas
 
 docs/library.md describes them.
 """
@@ -14,22 +14,22 @@ docs/library.md describes them.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fabbench.dataframes import frame, pivot
+    from fabbench.dataframes import frame
     from fabbench.runs.inputs import parse
     from fabbench.runs.library import compare, request
     from fabbench.runs.load_columns import load
     from fabbench.runs.run import run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "frame", "load", "parse", "pivot", "request", "run"]
+__all__ = ["__version__", "compare", "frame", "load", "parse", "request", "run"]
 
 
 def __getattr__(name: str) -> Any:
     # Imported on first access: pandas alone takes half a second, and --help needs none of them.
-    if name in {"frame", "pivot"}:
-        from fabbench import dataframes
+    if name == "frame":
+        from fabbench.dataframes import frame
 
-        return getattr(dataframes, name)
+        return frame
     if name in {"compare", "request"}:
         from fabbench.runs import library
 

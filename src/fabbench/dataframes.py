@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fabbench.report.log_report import CSV_HEADER, LABELS, log_records
+from fabbench.report.log_report import CSV_HEADER, log_records
 from fabbench.runs.inputs import parse
 
 
@@ -26,26 +26,3 @@ def _rows(sources: Iterable[str | Path], fabric: str | None) -> Iterator[dict[st
     for execution, log in enumerate(parse(*sources, fabric=fabric)):
         for record in log_records(log):
             yield {"execution": execution, **record}
-
-
-def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> pd.DataFrame:
-    """Arrange the values of one metric side by side.
-
-    Sizes (and labels that differ) down, `by` across.
-
-    Repeats are reduced to their median, as in `fabbench compare`; statistics other than a tool's
-    main figure are left out. Raise ValueError if no row has the metric.
-    """
-    is_main_figure = rows["stat"].isna()
-    chosen = rows[(rows["metric"] == metric) & is_main_figure]
-    if chosen.empty:
-        known = ", ".join(sorted(rows["metric"].unique())) or "none"
-        raise ValueError(f"no row has the metric {metric}; available: {known}")
-    labels = (name for name in LABELS if name not in {by, "stat"})
-    differing = [name for name in labels if len(chosen[name].drop_duplicates()) > 1]
-    # Rows without a value of a key would be left out.
-    filled = chosen.fillna(dict.fromkeys(differing, "")) if differing else chosen
-    table = filled.pivot_table(
-        index=["size", *differing], columns=by, values="value", aggfunc="median", sort=False
-    )
-    return table.sort_index()  # By size, then by these labels
