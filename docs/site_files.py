@@ -3,6 +3,7 @@
 The links stay as they are in the repository, where people read the same pages.
 """  # noqa: INP001 - mkdocs loads it by its path
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,11 @@ BEGINS = re.compile(r"# .*\n\n(?:<!--.*\n\n)?([\w`](?s:.+?))(?:[.:]\s|\n\n)")
 ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 README = "overview.md"
 """The README's name in the site, where a README would be an index, and there is one."""
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Say where the site will be, if that is known: .github/workflows/docs.yml does."""
+    config.site_url = os.environ.get("SITE_URL", config.site_url)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -121,6 +121,7 @@ def test_the_top_level_stays_small() -> None:
             ".git-blame-ignore-revs",
         ),
         *("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
+        "CITATION.cff",  # where GitHub looks for it
         "action.yml",  # where GitHub looks for `uses: OWNER/fabbench@REF`
         *("src", "tests", "examples", "docker", "docs", "setup", ".ci", ".github"),
     }

@@ -20,7 +20,8 @@ from tests.support.needed import need, refuse, strict
 from tests.support.paths import EXAMPLES, ROOT
 
 GATE = EXAMPLES / "ci-gate/workflow.yaml"
-WORKFLOWS = (GATE, EXAMPLES / "ci-smoke/workflow.yaml", ROOT / ".github/workflows/release.yml")
+PUBLISHED = sorted((ROOT / ".github/workflows").glob("*.yml"))
+WORKFLOWS = (GATE, EXAMPLES / "ci-smoke/workflow.yaml", *PUBLISHED)
 FABBENCH = str(Path(sys.executable).parent / "fabbench")
 NEW, BASELINE = (str(EXAMPLES / "logs" / name) for name in ("x-ofi-tcp.txt", "x-net-socket.txt"))
 

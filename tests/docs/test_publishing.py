@@ -1,0 +1,182 @@
+"""What publishes fabbench: workflows, forms, and the scripts that they call."""
+
+import re
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fabbench import __version__
+from tests.support.paths import ROOT
+
+GITHUB = ROOT / ".github"
+WORKFLOWS = {path.stem: path for path in sorted((GITHUB / "workflows").glob("*.yml"))}
+PLACEHOLDER = "OWNER/fab" + "bench"
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return found
+
+
+def steps(workflow: str) -> list[dict[str, Any]]:
+    jobs = loaded(WORKFLOWS[workflow])["jobs"].values()
+    return [step for job in jobs for step in job["steps"]]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_every_action_is_named_by_commit_and_says_its_version(workflow: str) -> None:
+    lines = re.findall(r"uses: (.*)", WORKFLOWS[workflow].read_text("utf-8"))
+    assert lines
+    pinned = r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+"
+    assert [line for line in lines if not re.fullmatch(pinned, line)] == []
+
+
+def test_an_action_has_one_version() -> None:
+    texts = [path.read_text("utf-8") for path in WORKFLOWS.values()]
+    named = {line for text in texts for line in re.findall(r"uses: (.*)", text)}
+    actions = [line.partition("@")[0] for line in named]
+    assert sorted(actions) == sorted(set(actions))
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_a_workflow_may_read_and_each_job_says_what_else(workflow: str) -> None:
+    found = loaded(WORKFLOWS[workflow])
+    assert found["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in found["jobs"].values())
+    assert "secrets." not in WORKFLOWS[workflow].read_text("utf-8")
+    checkouts = [step for step in steps(workflow) if "actions/checkout" in step.get("uses", "")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_steps_are_scripts_without_text_from_outside(workflow: str, tmp_path: Path) -> None:
+    scripts = [step["run"] for step in steps(workflow) if "run" in step]
+    assert scripts
+    assert [script for script in scripts if "${{" in script] == []
+    for number, script in enumerate(scripts):
+        (tmp_path / str(number)).write_text(script)
+        done = subprocess.run(["bash", "-n", str(tmp_path / str(number))], check=False)
+        assert done.returncode == 0, script
+
+
+def test_pypi_comes_after_testpypi_and_after_somebody_agreed() -> None:
+    jobs = loaded(WORKFLOWS["release"])["jobs"]
+    order = ["build", "testpypi", "install", "publish"]
+    assert [jobs[name]["needs"] for name in order[1:]] == order[:-1]
+    assert jobs["testpypi"]["if"] == "github.event_name == 'push'"
+    assert jobs["publish"]["environment"]["name"] == "release"
+    uploads = [
+        (name, step.get("with", {}).get("repository-url"))
+        for name, job in jobs.items()
+        for step in job["steps"]
+        if "gh-action-pypi-publish" in step.get("uses", "")
+    ]
+    assert uploads == [("testpypi", "https://test.pypi.org/legacy/"), ("publish", None)]
+    assert all(jobs[name]["permissions"]["id-token"] == "write" for name, _ in uploads)
+
+
+def test_pull_requests_have_the_gate_but_for_what_needs_root() -> None:
+    gate = (ROOT / ".ci/run").read_text("utf-8")
+    (job,) = loaded(WORKFLOWS["ci"])["jobs"].values()
+    targets = job["strategy"]["matrix"]["targets"]
+    assert targets == ["lint site", "test", "test-lowest", "test-wheel"]
+    assert [each for each in targets if not re.search(rf"make {each}$", gate, re.MULTILINE)] == []
+
+
+def test_forms_ask_for_what_contributing_asks_for() -> None:
+    forms = [loaded(path) for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml")]
+    bodies = [form["body"] for form in forms if "body" in form]
+    assert len(bodies) == 2
+    for body in bodies:
+        names = [field["id"] for field in body]
+        assert "version" in names
+        assert len(names) == len(set(names))
+        assert {field["type"] for field in body} <= {"input", "textarea"}
+        assert all(field["attributes"]["label"] for field in body)
+
+
+def test_the_citation_is_of_this_program() -> None:
+    cited = loaded(ROOT / "CITATION.cff")
+    assert {"cff-version", "message", "title", "authors"} <= {*cited}
+    assert (cited["title"], cited["license"]) == ("fabbench", "Apache-2.0")
+
+
+# ---------------------------------------------------------------- owner and version
+
+
+def checkout(tmp_path: Path) -> Path:
+    """Return a copy of what the scripts change."""
+    names = ("setup", "pyproject.toml", "CHANGELOG.md", "docs", "examples", "src/fabbench")
+    copied = tmp_path / "checkout"
+    for name in names:
+        path, into = ROOT / name, copied / name
+        into.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            shutil.copytree(path, into, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, into)
+    return copied
+
+
+def places(folder: Path) -> set[str]:
+    found = set()
+    for path in folder.rglob("*"):
+        if path.is_file() and PLACEHOLDER in path.read_text("utf-8", errors="replace"):
+            found.add(str(path.relative_to(folder)))
+    return found
+
+
+@pytest.mark.local
+def test_one_command_says_whose_the_project_is(tmp_path: Path) -> None:
+    """That command alone names the placeholder afterwards."""
+    folder = checkout(tmp_path)
+    assert places(folder) > {"setup/owner", "pyproject.toml"}
+    subprocess.run([folder / "setup/owner", "some-one/bench"], check=True)
+    assert places(folder) == {"setup/owner"}
+    assert "https://github.com/some-one/bench/issues" in (folder / "pyproject.toml").read_text()
+    done = subprocess.run(
+        [folder / "setup/owner", "a|b"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "usage: setup/owner ACCOUNT/REPOSITORY\n")
+
+
+def dated(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    words = (sys.executable, str(folder / "setup/release.py"), *words)
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.local
+def test_one_command_dates_a_version(tmp_path: Path) -> None:
+    folder = checkout(tmp_path)
+    changelog, package = folder / "CHANGELOG.md", folder / "src/fabbench/__init__.py"
+    changelog.write_text(
+        "# Changelog\n\n## Unreleased\n\n- New.\n\n## 0.0.1 (2025-01-01)\n\n- Old.\n"
+    )
+    assert dated(folder, "0.0.1").returncode == 1
+    assert dated(folder, "--notes", "99.0.0").returncode == 1
+    done = dated(folder, "99.0.0")
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    assert (done.returncode, done.stdout) == (0, f"99.0.0 ({today})\n")
+    assert '\n__version__ = "99.0.0"\n' in package.read_text("utf-8")
+    assert f'"{__version__}"' not in package.read_text("utf-8")
+    expected = f"# Changelog\n\n## 99.0.0 ({today})\n\n- New.\n\n## 0.0.1 (2025-01-01)\n\n- Old.\n"
+    assert changelog.read_text("utf-8") == expected
+    assert dated(folder, "--notes", "99.0.0").stdout == "- New.\n"
+    assert dated(folder, "--notes", "0.0.1").stdout == "- Old.\n"
+    again = dated(folder, "99.0.0")
+    assert again.returncode == 1
+    assert "has a section 99.0.0 already" in again.stderr
+    assert 'nothing is "Unreleased"' in dated(folder, "99.0.1").stderr
+
+
+def test_the_pages_of_the_site_have_an_address_where_it_is_known() -> None:
+    (site,) = [step for step in steps("docs") if "make site" in step.get("run", "")]
+    assert "SITE_URL=" in site["run"]
+    assert 'os.environ.get("SITE_URL"' in (ROOT / "docs/site_files.py").read_text("utf-8")
