@@ -182,7 +182,7 @@ class SweepOptions:
         Whole(1),
         "Random partners of each node, or of each NIC. More find more nodes that are slow now "
         "and then. "
-        "Default: 4 (diagnose), 3 (rails).",
+        "Default: 8 (diagnose), 3 (rails).",
     )
 
 
