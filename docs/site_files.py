@@ -23,7 +23,9 @@ Readers do not see the reason.
 """
 BEGINS = re.compile(r"# .*\n\n(?:<!--.*\n\n)?([\w`](?s:.+?))(?:[.:]\s|\n\n)")
 """The title of a page, and the first sentence below it."""
-ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+FRONT_MATTER = re.compile(r"---\n.*?\n---\n\s*", re.DOTALL)
+SKILLS = ("skills/fabbench-diagnose/SKILL.md", "skills/fabbench-accept/SKILL.md")
+ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", *SKILLS)
 README = "overview.md"
 """The README's name in the site, where a README would be an index, and there is one."""
 
@@ -81,7 +83,7 @@ def _described(title: str, page: str) -> str:
     path = ROOT / "docs" / page
     if not path.is_file():
         path = ROOT / (page if page != README else "README.md")
-    begins = BEGINS.match(path.read_text("utf-8"))
+    begins = BEGINS.match(FRONT_MATTER.sub("", path.read_text("utf-8"), count=1))
     about = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", " ".join(begins[1].split())) if begins else ""
     return f"- [{title}]({page.removesuffix('.md')}.html){f': {about}' if about else ''}"
 

@@ -123,7 +123,7 @@ def test_the_top_level_stays_small() -> None:
         *("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
         "CITATION.cff",  # where GitHub looks for it
         "action.yml",  # where GitHub looks for `uses: OWNER/fabbench@REF`
-        *("src", "tests", "examples", "docker", "docs", "setup", ".ci", ".github"),
+        *("src", "tests", "examples", "docker", "docs", "setup", "skills", ".ci", ".github"),
     }
     assert {path.relative_to(ROOT).parts[0] for path in tracked()} <= allowed
     modules = {path.name for path in PACKAGE.glob("*.py")}

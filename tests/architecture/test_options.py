@@ -40,7 +40,9 @@ def texts() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         for text in messages(path):
             yield str(path.relative_to(ROOT)), text
-    documents = (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*"))
+    folders = (ROOT / "examples", ROOT / "skills")
+    below = (path for folder in folders for path in folder.rglob("*"))
+    documents = (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *below)
     for path in sorted(documents):
         if path.is_file() and path.suffix in {".md", ".yaml", ".yml", ".sh", ".txt"}:
             yield str(path.relative_to(ROOT)), REMOVED.sub("", path.read_text("utf-8"))

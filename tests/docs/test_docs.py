@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import click
 import pytest
+import yaml
 
 from fabbench import __version__
 from fabbench.benchmarks import benchmarks
@@ -31,7 +32,8 @@ from tests.support.needed import need
 from tests.support.paths import ROOT
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
+SKILLS = sorted((ROOT / "skills").glob("*/SKILL.md"))
+PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md")), *SKILLS]
 PROJECT = [ROOT / each for each in ("CHANGELOG.md", "AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
@@ -167,6 +169,18 @@ def test_only_blocks_with_a_reason_are_not_run() -> None:
             where = f"{name(page)}:{start}"
             plain = r"text|json|yaml|sh|python( \w+\.py)?|toml \w+\.toml"
             assert re.fullmatch(rf"console(?: no-run: .{{10,}})?|{plain}", info), where
+
+
+@pytest.mark.parametrize("page", SKILLS, ids=name)
+def test_a_skill_says_when_to_use_it(page: Path) -> None:
+    """As agentskills.io describes it."""
+    _, head, body = page.read_text("utf-8").split("---\n", 2)
+    about = yaml.safe_load(head)
+    assert about["name"] == page.parent.name
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", about["name"])
+    assert 100 < len(about["description"]) <= 1024
+    assert len(about["compatibility"]) <= 500
+    assert len(body.splitlines()) < 500
 
 
 # ---------------------------------------------------------------- reference

@@ -33,7 +33,10 @@ def test_the_navigation_has_every_page_once_and_so_has_the_map_for_language_mode
     assert [
         line for line in pages if not re.fullmatch(r"- \[[^]]+\]\([\w/-]+\.html\): .{20,}", line)
     ] == []
-    added = ["overview", "CHANGELOG", "CONTRIBUTING", "SECURITY"]
+    skills = (
+        str(path.relative_to(ROOT).with_suffix("")) for path in ROOT.glob("skills/*/SKILL.md")
+    )
+    added = ["overview", "CHANGELOG", "CONTRIBUTING", "SECURITY", *skills]
     docs = ROOT / "docs"
     written = [str(path.relative_to(docs).with_suffix("")) for path in docs.rglob("*.md")]
     assert sorted(re.findall(r"\]\((.*?)\.html\)", "\n".join(pages))) == sorted([*written, *added])
