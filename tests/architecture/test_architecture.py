@@ -122,7 +122,7 @@ def test_the_top_level_stays_small() -> None:
         ),
         *("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
         "CITATION.cff",  # where GitHub looks for it
-        "action.yml",  # where GitHub looks for `uses: OWNER/fabbench@REF`
+        "action.yml",  # where GitHub looks for what `uses:` this repository
         *("src", "tests", "examples", "docker", "docs", "setup", "skills", ".ci", ".github"),
     }
     assert {path.relative_to(ROOT).parts[0] for path in tracked()} <= allowed

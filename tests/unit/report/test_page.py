@@ -40,7 +40,7 @@ def test_nothing_is_fetched_and_only_its_own_script_runs() -> None:
     ("address", "linked"),
     [
         ("https://example.org/fabbench", True),
-        ("https://github.com/OWNER/fabbench", False),  # Before anybody has said where it is
+        ("https://github.com/OWNER/project", False),  # Before anybody has said where it is
     ],
 )
 def test_the_footer_links_a_project_whose_address_is_known(
