@@ -21,7 +21,7 @@ ASK = """new Promise(done => {
     field.value = "plateau";
     field.dispatchEvent(new Event("keyup", {bubbles: true}));
 })"""
-"""Type a word, and wait for what is found; at most a minute, so that the test fails if nothing is."""
+"""Type a word, and wait for what is found; a minute at most, so that nothing found is a failure."""
 
 
 def test_the_search_works_without_a_server_and_fetches_nothing(tmp_path: Path) -> None:
