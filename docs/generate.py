@@ -16,14 +16,8 @@ from typing import NamedTuple
 import click
 
 from fabbench.analysis.setting import Setting
-from fabbench.catalog.expectations import (
-    Published,
-    Role,
-    System,
-    published,
-    require_system,
-    systems,
-)
+from fabbench.catalog.expectations import Published, Role, published
+from fabbench.catalog.systems import System, require_system, systems
 from fabbench.cli import cli
 from fabbench.cli.click_options import OptionType
 from fabbench.config.sections import ABOUT, Config, Defaults, options_of

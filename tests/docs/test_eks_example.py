@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from fabbench.catalog.instances import instance
+from fabbench.catalog.systems import instance
 from tests.support.paths import DATA, EXAMPLES
 from tests.support.syntax import text_of
 
@@ -257,7 +257,7 @@ def test_both_make_the_same_cluster() -> None:
     }
     known = instance(group["instanceType"])
     assert known
-    assert known.efa_counts == (1,)
+    assert known.nics == (1,)
 
 
 def test_the_walk_through_names_what_the_files_make() -> None:

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.setting import Setting, setting_of
-from fabbench.catalog.expectations import NVLINK, Published, Role, deciding, published
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.expectations import Published, Role, deciding, published
+from fabbench.catalog.systems import NVLINK, rows_of
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import Scale, format_decimal, format_size
 

@@ -9,15 +9,8 @@ from dataclasses import dataclass, replace
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ComparisonSection
 from fabbench.benchmarks import benchmark_named
-from fabbench.catalog.expectations import (
-    CEILINGS,
-    SAME_CASE,
-    GpuLink,
-    Published,
-    System,
-    gpu_links,
-    system,
-)
+from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published
+from fabbench.catalog.systems import GpuLink, System, gpu_links, system
 from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from fabbench.catalog.instances import RACKS, connects_hosts
+from fabbench.catalog.systems import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
 from fabbench.model.log import MutableFacts, Proof

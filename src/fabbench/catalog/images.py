@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from fabbench.catalog.instances import records, rows_of
+from fabbench.catalog.systems import records, rows_of
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 

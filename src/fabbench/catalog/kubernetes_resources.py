@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from fabbench.catalog.instances import instance, plain
+from fabbench.catalog.systems import System
 from fabbench.model import records
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
@@ -103,8 +103,8 @@ def declared_profile(name: str) -> Profile | None:
 
 
 def profile_for(resource: str) -> Profile | None:
-    """Return the profile of an extended resource; None: it is not a known fabric."""
-    known = (*PROFILES, *DECLARED)
+    """Return the profile of an extended resource; None: it is not a known fabric, or empty."""
+    known = (*PROFILES, *DECLARED) if resource else ()
     return next((profile for profile in known if fnmatchcase(resource, profile.resource)), None)
 
 
@@ -239,42 +239,42 @@ class PodResources:
         return tuple(f"{name}={text}" for name, text in amounts.items())
 
 
-def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False) -> PodResources:
-    """Return what pods request on a type of the catalog, without having seen a node.
+def pod_resources(
+    of_type: System | None,
+    declared: Profile | None = None,
+    *,
+    gpus: bool = True,
+    all_cpus: bool = False,
+) -> PodResources:
+    """Return what pods request on a system, or by a declared profile, without having seen a node.
 
-    `all_cpus`: 15 of 16 of them, and not as many as `with_memory_and_cpus` says.
+    Nothing where both are None. `gpus`: whether they need any; `all_cpus`: 15 of 16 of them, and
+    not as many as `with_memory_and_cpus` says.
 
-    Huge pages are left out: if a node has none of them, the pod would stay pending forever. Raise
-    RequestError for a type that is not in the catalog.
+    Huge pages are left out: if a node has none of them, the pod would stay pending forever.
     """
-    entry = instance(instance_type)
-    if entry is None:
-        raise RequestError(
-            f"{plain(instance_type)} is not in the catalog of instance types with EFA.",
-            hint="Leave out --instance-type to inspect the cluster's nodes.",
-        )
-    devices = PodResources(
-        gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts)
-    )
-    memory = _free_part(entry.memory_mib) * MIB
-    usual = with_memory_and_cpus(devices, memory=memory, millis=_free_part(entry.vcpus) * 1000)
+    if of_type is None and declared is None:
+        return PodResources()
+    entry = of_type or _USUAL
+    resource = declared.resource if declared else entry.pods
+    profile = declared or profile_for(resource)
+    devices = PodResources(gpus=entry.gpus if gpus else 0, declared=declared)
+    if resource and profile is not None:
+        number = 1 if profile.shared else min(entry.nics, default=profile.usual_devices)
+        devices = replace(devices, resource=resource, devices=number)
+    # Roughly 80 % of a machine is left for pods.
+    memory = (entry.memory_mib or _USUAL_MEMORY_MIB) * 8 // 10 * MIB
+    millis = (entry.vcpus or _USUAL_VCPUS) * 8 // 10 * 1000
+    usual = with_memory_and_cpus(devices, memory=memory, millis=millis)
     if all_cpus and entry.vcpus:
         return replace(usual, cpus=entry.vcpus * 15_000 // 16)  # in thousandths of a CPU
     return usual
 
 
-def resources_of_profile(profile: Profile) -> PodResources:
-    """Return what pods request where the profile is declared, without having seen a node."""
-    devices = PodResources(
-        gpus=_USUAL_GPUS, resource=profile.resource, devices=profile.usual_devices, declared=profile
-    )
-    return with_memory_and_cpus(devices, memory=_USUAL_MEMORY, millis=_USUAL_MILLIS)
-
-
-# Of typical machines with a platform's fastest fabric; more memory and CPUs are left unused.
-_USUAL_GPUS = 8
-_USUAL_MEMORY = 1 << 40
-_USUAL_MILLIS = 96_000
+# A typical machine with a platform's fastest fabric; more memory and CPUs are left unused.
+_USUAL = System(name="", gpus=8)
+_USUAL_MEMORY_MIB = 1_310_720
+_USUAL_VCPUS = 120
 
 
 def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> PodResources:
@@ -336,14 +336,3 @@ def _amount(name: str, amount: str, text: str) -> int:
 
 _FIELDS = {"cpu": "cpus", "memory": "memory", HUGE_PAGES: "huge_pages", GPU: "gpus", SHM: "shm"}
 _REQUESTS = f"Write NAME=AMOUNT, such as cpu=8, memory=64Gi, {GPU}=8, {EFA}=4."
-
-
-def arch_of_type(instance_type: str) -> str:
-    """Return the architecture of a type, as Kubernetes labels it; empty where it is not known."""
-    entry = instance(instance_type)
-    return entry.arch if entry else ""
-
-
-def _free_part(number: int | None) -> int:
-    """Return roughly how much of a machine is left for pods: 80 %; 0: not known."""
-    return (number or 0) * 8 // 10

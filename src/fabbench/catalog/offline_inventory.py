@@ -9,16 +9,15 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from fabbench.catalog.expectations import System, system, systems
 from fabbench.catalog.images import BELOW_PREFIX, below
-from fabbench.catalog.instances import Instance, instance, similar_types
 from fabbench.catalog.kubernetes_resources import (
     EFA,
     PodResources,
     Profile,
     override_resources,
-    resources_of_profile,
+    pod_resources,
 )
+from fabbench.catalog.systems import System, require_system
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
 from fabbench.model.messages import counted
@@ -29,29 +28,6 @@ MPIRUN = "/opt/amazon/openmpi/bin/mpirun"
 # How the name of a device begins that only the machine knows
 _UNNAMED_DEVICE = "{device "
 _PROVIDERS = {"tcp": frozenset({"msg", "rdm"}), "shm": frozenset({"rdm"})}
-
-
-def require_instance(instance_type: str) -> Instance:
-    """Return an instance type of the catalog. Raise RequestError that suggests similar names."""
-    entry = instance(instance_type)
-    if entry is None:
-        known = [entry.name for entry in systems().values() if entry.fabric]
-        raise RequestError(
-            (
-                f"The catalog knows no NICs of an instance type {instance_type}: neither EFA, "
-                "InfiniBand nor RoCE."
-            ),
-            hint=similar_types(instance_type, known),
-        )
-    return entry
-
-
-def _system_with_nics(name: str) -> System:
-    """Return an instance type with EFA, or a system with InfiniBand or RoCE. Raise RequestError."""
-    entry = system(name)
-    if entry is not None and entry.fabric:
-        return entry
-    return systems()[require_instance(name).instance_type]
 
 
 def inventory_of(  # noqa: PLR0913 - everything that describes hosts
@@ -73,10 +49,10 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     All hosts are alike but for their names; the first one carries the note on where all of this is
     from. Variants have views of their own; the hosts of the inventory are those of the first.
     """
-    node_type = _system_with_nics(instance_type) if instance_type else None
-    resources = override_resources(_resources(node_type, profile), amounts)
+    node_type = require_system(instance_type) if instance_type else None
+    resources = override_resources(pod_resources(node_type, profile), amounts)
     mpirun = MPIRUN
-    nics = _nics(node_type, profile, resources, needs)
+    nics = _nics(node_type, resources, needs)
     if not image and not nics.by_aws:
         # Only AWS's machines and images have programs in folders that are known.
         needs = replace(needs, folders={})
@@ -151,23 +127,29 @@ class _Nics(NamedTuple):
     """Whether it is a machine of AWS: the type says so, or the fabric that is asked for."""
 
 
-def _nics(
-    of_type: System | None, profile: Profile | None, resources: PodResources, needs: Needs
-) -> _Nics:
+# What NICs of a fabric are for programs that do not know it; empty: nothing.
+_LINKS = {"gib": "roce", "tcpxo": "", "nvlink": ""}
+
+
+def _nics(of_type: System | None, resources: PodResources, needs: Needs) -> _Nics:
     """Return the RDMA devices of a system, of the fabric that is asked for, or of pods.
 
-    A system of another provider has its largest number of NICs.
+    Of EC2 they are those that any node of the type has, or that pods request.
     """
-    if of_type is not None and not of_type.is_ec2:
-        most_nics = of_type.nics[0]
-        return _Nics(of_type.fabric, most_nics, by_aws=False)
-    if of_type is None and profile is None:  # only the user knows
-        for fabric in needs.fabrics:
-            if fabric in {"ib", "roce"}:
-                return _Nics(fabric, needs.nics, by_aws=False)
-    link, number = _devices(resources, profile)
-    by_aws = of_type is not None or profile is not None or "efa" in needs.fabrics
-    return _Nics(link, number, by_aws=by_aws)
+    declared = resources.declared
+    asked = [fabric for fabric in needs.fabrics if fabric in {"ib", "roce"}]
+    fabrics = declared.fabrics if declared else (*asked, "efa")
+    fabric = (of_type and of_type.fabric) or fabrics[0]
+    by_aws = of_type.is_ec2 if of_type else "efa" in needs.fabrics or declared is not None
+    if fabric == "efa" and declared is None:
+        return _Nics(fabric, _efa_interfaces(resources), by_aws=by_aws)
+    number = needs.nics
+    if of_type is not None and of_type.fabric:
+        number = min(of_type.nics)
+    if declared is not None:  # a node has eight NICs or more; nothing depends on how many
+        number = number or resources.devices or 8
+    link = _LINKS.get(fabric, fabric)
+    return _Nics(link, number if link else 0, by_aws=by_aws)
 
 
 def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> int:
@@ -180,22 +162,6 @@ def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> i
             hint="Pass the --instance-type of hosts with GPUs, or --gpus N (GPUs per host).",
         )
     return gpus
-
-
-def _resources(node_type: System | None, profile: Profile | None) -> PodResources:
-    """Return what pods would request on a system, or by a profile; nothing where both are None."""
-    if node_type is None:
-        return resources_of_profile(profile) if profile else PodResources()
-    fewest_nics = node_type.nics[-1] if node_type.is_ec2 else 0  # any node of the type has so many
-    return PodResources(gpus=node_type.gpus, resource=EFA, devices=fewest_nics)
-
-
-def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:
-    """Return the link of the RDMA devices that pods get, and how many there are."""
-    if profile is None or profile.fabrics == ("efa",):
-        return "efa", _efa_interfaces(resources)
-    # A node has eight NICs or more; nothing depends on how many.
-    return "roce", resources.devices or 8
 
 
 def _efa_interfaces(resources: PodResources) -> int:
@@ -279,6 +245,6 @@ def _origin_note(
             "--nics or --device."
         )
     if not entry.is_ec2:
-        most_nics = entry.nics[0]
-        has = f"{most_nics} NICs of {entry.fabric}, {entry.gpus} GPUs."
+        nics = f"{entry.most_nics} NICs of {entry.fabric}" if entry.fabric else "unknown NICs"
+        has = f"{nics}, {entry.gpus} GPUs."
     return f"According to the catalog, {entry.name} has {has}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from types import MappingProxyType
 
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.systems import rows_of
 
 _ANY_FILE = "*"
 _PLUGIN = "NET/OFI"

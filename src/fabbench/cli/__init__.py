@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from fabbench import __version__
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.systems import rows_of
 from fabbench.cli import terminal
 from fabbench.cli.commands import (
     RESUMED,

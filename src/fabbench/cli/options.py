@@ -382,7 +382,7 @@ def known_proof(known: Mapping[str, Any]) -> "Proof | None":
     wanted = {name: known.get(name) for name in ("fabric", *ON_NODES)}
     given = {name: value for name, value in wanted.items() if value is not None}
     if "instance_type" in given:
-        from fabbench.catalog.expectations import require_system
+        from fabbench.catalog.systems import require_system
 
         given["instance_type"] = require_system(given["instance_type"]).name
     return Proof(**given) if given else None

@@ -12,7 +12,7 @@ from functools import cache
 from statistics import median
 from typing import NamedTuple
 
-from fabbench.catalog.instances import records, rows_of
+from fabbench.catalog.systems import records, rows_of
 from fabbench.counters.vocabulary import largest_of_priorities
 from fabbench.model.units import format_decimal, scale
 

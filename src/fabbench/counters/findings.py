@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import pstdev
 from typing import NamedTuple
 
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.systems import rows_of
 from fabbench.counters.congestion import Port, strains
 from fabbench.counters.snapshot import KINDS, NicKind, NicTraffic, Traffic, of_fabric
 from fabbench.counters.vocabulary import (

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.systems import rows_of
 
 TX = "tx_bytes"
 RX = "rx_bytes"

@@ -38,7 +38,7 @@ from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_size, scale
 
 if TYPE_CHECKING:
-    from fabbench.catalog.expectations import System
+    from fabbench.catalog.systems import System
     from fabbench.counters.execution_counters import ExecutionCounters
 
 Verdict = tuple[Outcome, str]
@@ -488,7 +488,7 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
         name = proof.instance_type or name
     if not name:
         return None
-    from fabbench.catalog.expectations import system  # imported here: other logs do not need it
+    from fabbench.catalog.systems import system  # imported here: other logs do not need it
 
     known = system(name)
     return known if known is not None and known.is_ec2 else None
@@ -502,7 +502,7 @@ def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
     given = proof.instance_type if proof else ""
     if given or not record.gpus or not _uses_efa(record) or "instance_type" in record.facts:
         return record
-    from fabbench.catalog.instances import types_with  # imported here: other logs do not need it
+    from fabbench.catalog.systems import types_with  # imported here: other logs do not need it
 
     per_host = record.facts.get("gpus_per_host")
     fitting = types_with(record.gpus, per_host, record.facts.get("nics"))
@@ -546,7 +546,7 @@ def _other_hardware(record: Record, name: str) -> Iterator[Finding]:
     """Yield a finding if the GPUs or EFA NICs of a log are not those of its instance type."""
     if not name:
         return
-    from fabbench.catalog.instances import instance  # imported here: other logs do not need it
+    from fabbench.catalog.systems import instance  # imported here: other logs do not need it
 
     known = instance(name)
     if known is None:
@@ -554,7 +554,7 @@ def _other_hardware(record: Record, name: str) -> Iterator[Finding]:
     gpus = sorted(filter(None, record.gpus))  # models, as the log names them
     others = [each for each in gpus if not known.has_gpu(each)]
     nics = record.facts.get("nics") if _uses_efa(record) else None
-    if isinstance(nics, int) and nics > known.efa_interfaces:
+    if isinstance(nics, int) and nics > max(known.nics):
         others.append(counted(nics, "EFA NIC"))
     if others:
         yield finding("other-hardware", seen=listed(others), type=name)
@@ -664,7 +664,7 @@ def _type_of_link(counters: "ExecutionCounters") -> str:
 
     Empty if it is not known, or NICs differ.
     """
-    from fabbench.catalog.expectations import systems
+    from fabbench.catalog.systems import systems
 
     of_hosts = counters.of_fabric(counters.traffic()).values()
     rates = {nic.link_rate for traffic in of_hosts for nic in traffic.nics}

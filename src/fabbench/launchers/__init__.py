@@ -6,7 +6,7 @@ register theirs: docs/add-a-launcher.md.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_
 
 from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
+from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
 from fabbench.model.messages import LONGEST_QUOTE, environment, redacted
 from fabbench.model.options import LauncherOptions
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     # --help lists the options of all launchers, and needs none of these.
-    from fabbench.catalog.instances import Instance
+    from fabbench.catalog.systems import System
     from fabbench.execution.script.target import ScriptTarget, VariantOverrides
     from fabbench.hosts.check import Check, HostRelations, Progress
     from fabbench.hosts.probe_result import Probe
@@ -54,11 +55,11 @@ class RenderInput:
     inventory: Inventory
 
     @property
-    def instance(self) -> "Instance | None":
+    def system(self) -> "System | None":
         """The catalog entry of the hosts' instance type; None if unknown."""
-        from fabbench.catalog.instances import instance
+        from fabbench.catalog.systems import system
 
-        return instance(self.inventory.hosts[0].instance_type)
+        return system(self.inventory.hosts[0].instance_type)
 
     def redacted(self) -> "RenderInput":
         """Return a copy without secret values: what the document of the record is made from."""
@@ -451,6 +452,24 @@ def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
     tried = line[:half].rstrip()
     cause = line[-half:].lstrip()
     return f"{tried} … {cause}"
+
+
+def require_way(plan: Plan, ways: Collection[str], place: str, hint: str) -> None:
+    """Raise RequestError for a fabric that programs in `place` do not get.
+
+    `ways` are the fabrics that they get; those that need no device are not among them.
+    """
+    for configuration in plan.configurations:
+        fabric = configuration.fabric
+        if fabric in _DEVICES and fabric not in ways:
+            raise RequestError(
+                f"{fabric} needs a way into {place}, and none is known.",
+                hint=f"{hint} Or measure another fabric: --fabric tcp.",
+            )
+
+
+_DEVICES = frozenset({*RDMA, "nvlink"})
+"""Fabrics that a program uses only where its container gets their devices."""
 
 
 def refuse_images(variants: Sequence[Variant], subject: str) -> None:

@@ -217,7 +217,7 @@ def _type_by_gpus(hosts: Sequence[Host]) -> str:
     All have to have the same GPUs. Of several, the catalog has to know their NICs, too, which bound
     what is expected between nodes.
     """
-    from fabbench.catalog.expectations import system, system_of_gpus  # here: --help needs none
+    from fabbench.catalog.systems import system, system_of_gpus  # here: --help needs none
 
     names = {system_of_gpus(host.gpu_model, host.gpus) for host in hosts}
     if len(names) > 1:

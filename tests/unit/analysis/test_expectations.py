@@ -9,16 +9,8 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
 from fabbench.analysis.headline import headline
-from fabbench.catalog.expectations import (
-    Published,
-    Role,
-    System,
-    published,
-    require_system,
-    system,
-    system_of_gpus,
-)
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.expectations import Published, Role, published
+from fabbench.catalog.systems import System, require_system, rows_of, system, system_of_gpus
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Facts, Log, Proof
 from fabbench.model.units import parse_size

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.systems import rows_of
 from fabbench.catalog.warnings import error_follows
 from tests.support.paths import ROOT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.systems import rows_of
 from fabbench.counters.congestion import Port, signs, strains
 from fabbench.counters.findings import Asked, findings
 from fabbench.counters.snapshot import (

@@ -33,7 +33,7 @@ from fabbench.benchmarks.tables import (
     read_columns,
     unknown_columns,
 )
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.systems import rows_of
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fabbench.catalog.instances import efa_reaches
+from fabbench.catalog.systems import efa_reaches
 from fabbench.hosts.check.model import (
     Check,
     Connection,

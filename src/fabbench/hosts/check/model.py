@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fabbench.catalog.instances import Instance, instance
+from fabbench.catalog.systems import System, instance
 from fabbench.hosts.probe_result import Link, Probe
 from fabbench.model import records
 from fabbench.model.hosts import Needs
@@ -139,7 +139,7 @@ class HostChecks:
         return next(iter(self.needs.fabrics), "")
 
     @property
-    def instance(self) -> Instance | None:
+    def instance(self) -> System | None:
         """The catalog's entry; None: no EC2 instance with EFA, or its type is not reported."""
         return instance(self.probe.instance_type)
 

@@ -99,8 +99,8 @@ def _usual_efa_count(checks: HostChecks) -> str:
     entry = checks.instance
     if entry is None:
         return ""
-    usual = " or ".join(map(str, entry.efa_counts))
-    return f"; a {entry.instance_type} has {usual}"
+    usual = " or ".join(map(str, entry.nics))
+    return f"; a {entry.name} has {usual}"
 
 
 def _efa_outcome(checks: HostChecks, offered: int, in_sysfs: int) -> str:
@@ -111,7 +111,7 @@ def _efa_outcome(checks: HostChecks, offered: int, in_sysfs: int) -> str:
         return "efa.unchecked" if checks.probe.fi_info.status == _MISSING else "efa.unseen"
     entry = checks.instance
     # Of an unknown type all are expected that are seen anywhere.
-    expected = entry.efa_counts if entry else (max(in_sysfs, offered),)
+    expected = entry.nics if entry else (max(in_sysfs, offered),)
     if offered in expected:
         return "efa.all"
     return "efa.more" if offered > max(expected) else "efa.fewer"

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 LEASE_S = 90  # Seconds without a heartbeat from fabbench after which a pod exits
 PORT = 2222  # Port of sshd in pods that run without fabbench
 
-CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")
+CLUSTER_PROFILES = (
+    *("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network"),
+    *("nebius", "imex"),
+)
 """Names of `fabbench.catalog.kubernetes_resources.DECLARED`, which --help need not import."""
 
 
@@ -99,10 +102,13 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
 
     @property
     def profile(self) -> "Profile | None":
-        """The declared profile."""
+        """The declared profile: the user's, or that of the instance type."""
         from fabbench.catalog.kubernetes_resources import declared_profile
+        from fabbench.catalog.systems import system
 
-        return declared_profile(self.cluster_profile)
+        known = system(self.instance_type)
+        usual = known.pods if known else ""
+        return declared_profile(self.cluster_profile or usual)
 
     @property
     def on_host_network(self) -> bool:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from fabbench.catalog.instances import efa_reaches, records, rows_of
 from fabbench.catalog.kubernetes_resources import EFA, PROFILES
+from fabbench.catalog.systems import efa_reaches, records, rows_of
 from fabbench.hosts.check import Check, Status, outcome_in
 from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
@@ -83,8 +83,8 @@ def _fabric(node: Node) -> Check:
     entry = node.entry  # of the catalog; None: not a known instance type
     expected = ""
     if entry is not None:
-        counts = " or ".join(map(str, entry.efa_counts))
-        expected = f"; a {entry.instance_type} has {counts} EFA"
+        counts = " or ".join(map(str, entry.nics))
+        expected = f"; a {entry.name} has {counts} EFA"
     if not node.resource:
         # A known type has EFA, by the plugin `_PLUGIN`; of another one nothing is expected.
         found = "missing" if entry else "unexpected"
@@ -95,8 +95,8 @@ def _fabric(node: Node) -> Check:
     if not count:
         found = "unhealthy"
     # Only of EFA does the catalog say how many there should be.
-    elif entry and fabric_name(node) == "EFA" and count not in entry.efa_counts:
-        found = "more" if count > max(entry.efa_counts) else "fewer"
+    elif entry and fabric_name(node) == "EFA" and count not in entry.nics:
+        found = "more" if count > max(entry.nics) else "fewer"
     return _outcome(f"fabric.{found}", node=node, expected=expected, plugin=plugin)
 
 
@@ -107,7 +107,7 @@ def _gpus(node: Node) -> Check:
     expected = entry.gpus if entry else 0
     if not count and not expected:
         return _outcome("gpus.none")
-    usual = f"; a {entry.instance_type} has {expected}" if entry else ""
+    usual = f"; a {entry.name} has {expected}" if entry else ""
     if count >= expected:
         return _outcome("gpus.all", node=node, usual=usual)
     status = None if count else Status.FAIL  # None: that of the outcome

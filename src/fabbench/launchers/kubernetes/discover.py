@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.catalog.systems import instance
 from fabbench.execution.worker_pool import map_hosts
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers import notify
@@ -164,7 +165,7 @@ def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) ->
                 "The nodes' devices are unknown: a claim takes all that a node has.",
                 hint="Pass their type, such as --instance-type p5.48xlarge.",
             )
-    elif options.instance_type:
+    elif instance(options.instance_type):
         raise RequestError(
             f"--instance-type is a type of EC2, and --cluster-profile {profile.name} is "
             f"{profile.platform}.",

@@ -206,7 +206,7 @@ class KubernetesLauncher(Launcher):
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
         amounts = _resources(options, needs, chosen).texts()
-        instance_type = chosen[0].entry.instance_type if chosen[0].entry else ""
+        instance_type = chosen[0].entry.name if chosen[0].entry else ""
         inventory = pod_inventory(target, needs, instance_type, len(chosen), amounts)
         return inventory.named([node.name for node in chosen])
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from fabbench.catalog.instances import Instance, instance, plain
 from fabbench.catalog.kubernetes_resources import (
     EFA,
     GPU,
@@ -17,6 +16,7 @@ from fabbench.catalog.kubernetes_resources import (
     thousandths,
     whole_number,
 )
+from fabbench.catalog.systems import System, instance, plain
 from fabbench.launchers.pod_options import Object
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
@@ -102,14 +102,14 @@ class Node:
         return self.label_type.lower().startswith("ml.")
 
     @property
-    def entry(self) -> Instance | None:
+    def entry(self) -> System | None:
         """The catalog's entry of its type."""
         return instance(self.label_type)
 
     @property
     def profile(self) -> Profile | None:
         """How pods get access to its fabric."""
-        return profile_for(self.resource) if self.resource else None
+        return profile_for(self.resource)
 
     @property
     def hostname(self) -> str:

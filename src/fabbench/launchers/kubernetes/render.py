@@ -1,17 +1,12 @@
 """The format ``kubernetes``: a self-contained Indexed Job."""
 
-from dataclasses import replace
-
 from fabbench.catalog.kubernetes_resources import (
     PodResources,
-    Profile,
-    arch_of_type,
     override_resources,
-    resources_of_profile,
-    resources_of_type,
+    pod_resources,
 )
 from fabbench.execution.script import script_body
-from fabbench.launchers import NODES, Rendering, RenderInput, refuse_images
+from fabbench.launchers import NODES, Rendering, RenderInput, refuse_images, require_way
 from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import pod_inventory, reject_profile_conflicts
@@ -40,33 +35,35 @@ export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 #
 def rendered_spec(source: RenderInput) -> RunSpec:
     """Return the spec of a run on nodes of the plan's type, with all devices or those named.
 
-    Raise RequestError if neither the type nor amounts are known, or a variant has an image.
+    Raise RequestError if neither the type nor amounts are known, or pods do not get a fabric.
     """
     options = source.options_as(ClusterPodOptions)
     refuse_images(source.request.target.variants, "one job")
     amounts = options.pod_requests
     needs_gpus = any(host.gpus for host in source.inventory.hosts)
-    instance_type = source.instance.instance_type if source.instance else ""
-    resources = _default_resources(options.profile, instance_type, gpus=needs_gpus)
+    of_type = source.system
+    resources = pod_resources(of_type, options.profile, gpus=needs_gpus)
     if resources == PodResources() and not amounts:
-        raise RequestError(
-            "What pods request of the nodes is unknown.",
-            hint="Pass their type if it is of EC2 (--instance-type p5.48xlarge), or --pod-request "
-            "nvidia.com/gpu=8 and the same for the NICs, as kubectl describe node names them.",
-        )
+        raise RequestError("What pods request of the nodes is unknown.", hint=_REQUESTS)
+    resources = override_resources(resources, amounts)
+    ways = [*resources.profile.fabrics] if resources.profile else []
+    if options.resource_claim:
+        ways.append("nvlink")
+    require_way(source.plan, ways, f"pods of {options.instance_type or 'these nodes'}", _WAYS)
+    # Nodes have the names of a cloud as their label, and HyperPod's begin with ``ml.``
+    label = of_type.name if of_type and of_type.cloud else ""
+    if label and options.instance_type.lower().startswith("ml."):
+        label = f"ml.{label}"
     return RunSpec(
         run=options.run_id or "rendered",
         count=len(source.inventory.hosts),
-        resources=override_resources(resources, amounts),
+        resources=resources,
         deadline_s=longest_s(source.plan),
         image=options.image,
         claim=options.resource_claim,
         hostnames=source.request.target.hosts,
-        # As the nodes' label has it: HyperPod's begin with ``ml.``
-        instance_type=f"ml.{instance_type}"
-        if options.instance_type.lower().startswith("ml.")
-        else instance_type,
-        arch=arch_of_type(instance_type),
+        instance_type=label,
+        arch=of_type.arch if of_type else "",
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
         # Only pods of a Job have the option.
@@ -75,17 +72,12 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     )
 
 
-def _default_resources(profile: Profile | None, instance_type: str, *, gpus: bool) -> PodResources:
-    """Return what pods request if no nodes were seen; `gpus`: whether they need GPUs.
-
-    Without a type (empty) it is the profile's usual amounts, or nothing.
-    """
-    if not instance_type:
-        resources = resources_of_profile(profile) if profile else PodResources()
-        return resources if gpus else replace(resources, gpus=0)
-    resources = resources_of_type(instance_type, gpus=gpus)
-    # A declared profile on nodes with a type claims devices instead of requesting them.
-    return replace(resources, resource="", devices=0, declared=profile) if profile else resources
+_REQUESTS = """\
+Pass their type (--instance-type p5.48xlarge), or --pod-request nvidia.com/gpu=8 and the same for \
+the NICs, as kubectl describe node names them."""
+_WAYS = """\
+Pass --pod-request with the NICs as kubectl describe node names them, such as rdma/ib=1, or \
+--cluster-profile; for nvlink --resource-claim, or --cluster-profile imex."""
 
 
 class KubernetesManifests(Rendering):

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from typing import TypeAlias
 
-from fabbench.catalog.instances import plain
 from fabbench.catalog.kubernetes_resources import (
     PROFILES,
     PodResources,
     Profile,
     with_memory_and_cpus,
 )
+from fabbench.catalog.systems import plain
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import KEEPS_AWAY
 from fabbench.launchers.kubernetes.nodes import Node, fabric_name
@@ -278,7 +278,7 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
     The nodes are alike, but for their health.
     """
     node = nodes[0]
-    network_gbps = node.entry.network_gbps if node.entry else 0
+    network_gbps = (node.entry and node.entry.network_gbps) or 0
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (
         not node.fabric.allocatable,

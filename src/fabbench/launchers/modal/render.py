@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.images import DEFAULT
-from fabbench.catalog.instances import Instance
+from fabbench.catalog.systems import System
 from fabbench.execution.script import headline, script
 from fabbench.execution.script.words import quote, variable
-from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers import Rendering, RenderInput, require_way
 from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.modal import ModalOptions
 from fabbench.model.compat import override
@@ -19,6 +19,7 @@ from fabbench.model.templates import environment
 # Modal's names of models; its ``H100`` may become an H200.
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
 _GPUS_PER_HOST = 8
+_FABRICS = ("efa",)  # Of the app's clusters, which are on AWS
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
 _START = """\
@@ -52,6 +53,7 @@ class ModalRendering(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write the app. Raise RequestError for hosts that Modal does not offer."""
         instance = _instance(source)
+        require_way(source.plan, _FABRICS, "Modal's containers on AWS", "--efa is there.")
         image = source.options_as(ModalOptions).image
         benchmark = benchmark_named(source.plan.benchmark)
         packages = benchmark.python_packages if image == DEFAULT else ()
@@ -88,9 +90,9 @@ def _opening(target: Target) -> str:
     return text.replace("@INTERFACE@", interface)
 
 
-def _instance(source: RenderInput) -> Instance:
+def _instance(source: RenderInput) -> System:
     """Return the type of the hosts, if Modal offers it."""
-    instance = source.instance
+    instance = source.system
     if instance is None:
         actual = "the type of the hosts is unknown"
     elif instance.gpu_model in _GPUS and instance.gpus == _GPUS_PER_HOST:
@@ -98,7 +100,7 @@ def _instance(source: RenderInput) -> Instance:
     else:
         count = instance.gpus or "no"
         model = instance.gpu_model or "GPU"
-        actual = f"{instance.instance_type} has {count} {model}"
+        actual = f"{instance.name} has {count} {model}"
     models = ", ".join(_GPUS)
     raise RequestError(
         f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {models}, but {actual}.",

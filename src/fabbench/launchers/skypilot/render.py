@@ -9,17 +9,16 @@ step has a time limit.
 
 from typing import Any, NamedTuple
 
-from fabbench.catalog.expectations import system
-from fabbench.catalog.instances import Instance
 from fabbench.catalog.kubernetes_resources import (
     GPU,
     PodResources,
     override_resources,
-    resources_of_type,
+    pod_resources,
 )
+from fabbench.catalog.systems import System
 from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_SKYPILOT, READ_SLURM, SSH, ScriptTarget
-from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers import Rendering, RenderInput, require_way
 from fabbench.launchers.pod_options import Object, PodOptions, filled, forms, yaml_documents
 from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions
 from fabbench.model.errors import RequestError
@@ -30,7 +29,7 @@ _GIB = 1024  # in MiB
 _UNNAMED_GIB = {"A100": 40, "V100": 16}
 
 
-def accelerator(instance: Instance) -> str:
+def accelerator(instance: System) -> str:
     """Return SkyPilot's name for an instance type's GPUs, such as ``A100-80GB``."""
     name = instance.gpu_model.replace(" ", "")
     gib = (instance.gpu_memory_mib or 0) // _GIB
@@ -60,9 +59,8 @@ class _Nodes(NamedTuple):
     where: NodeKind
     image: str  # As SkyPilot writes it; empty for none
     gpus: int
-    share: (
-        PodResources | None
-    )  # What each node has of its instance type; None if the type is not known
+    share: PodResources
+    """What each node has of its type, and what the user says instead."""
 
 
 def task(source: RenderInput) -> Object:
@@ -75,7 +73,7 @@ def task(source: RenderInput) -> Object:
     )
     # The machine image has the programs, in folders that are not in PATH.
     set_path = _IMAGE_OF_MACHINES if uses_machine_image else ""
-    profile = nodes.share.profile if nodes.share else None
+    profile = nodes.share.profile
     user_set = any(getattr(options, name) for name in declared(PodOptions))
     values = {
         "name": f"fabbench-{planned.benchmark}",
@@ -90,7 +88,7 @@ def task(source: RenderInput) -> Object:
         "metadata": options.metadata(options.annotations),
         "pod_options": options.pod_spec(),
         "profile": profile,
-        "devices": _devices(nodes.share) if nodes.share else {},
+        "devices": _devices(nodes.share),
         "script": f"{_FIRST_NODE}{set_path}{script_body(planned, _script_target(source, nodes))}",
     }
     made: Object = filled(forms("fabbench.launchers.skypilot", "task.yaml"), values)
@@ -109,19 +107,11 @@ def _node_info(source: RenderInput) -> _Nodes:
         )
     image = image.removeprefix(_DOCKER)  # which it has again below, once
     gpus = max(host.gpus for host in source.inventory.hosts)
-    share = (
-        resources_of_type(source.instance.instance_type, gpus=gpus > 0, all_cpus=True)
-        if source.instance
-        else None
-    )
-    share = override_resources(share, options.pod_requests) if share else None
-    # Machines are requested by type, GPUs by the name of their model (`system` may know that by a
-    # name such as `8xH100`). Only pods and nodes of Slurm without GPUs need neither.
-    if (
-        share is None
-        and (where is NodeKind.MACHINES or gpus)
-        and not system(source.inventory.hosts[0].instance_type)
-    ):
+    share = pod_resources(source.system, gpus=gpus > 0, all_cpus=True)
+    share = override_resources(share, options.pod_requests)
+    # Machines are requested by type, GPUs by the name of their model. Only pods and nodes of Slurm
+    # without GPUs need neither.
+    if source.system is None and (where is NodeKind.MACHINES or gpus):
         raise RequestError(
             "The instance type for SkyPilot is unknown.",
             hint="Pass their type, such as --instance-type p5.48xlarge.",
@@ -129,11 +119,31 @@ def _node_info(source: RenderInput) -> _Nodes:
     return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
 
 
+# What SkyPilot gives nodes of the best network tier: pods of EKS, Nebius, CoreWeave, Together and
+# OCI. It refuses other clusters (sky/clouds/kubernetes.py, 0.14.1).
+_BY_TIER = {NodeKind.PODS: ("efa", "ib", "roce"), NodeKind.MACHINES: ("efa",)}
+_ADVICE = """\
+With --set network-tier=best, SkyPilot gives pods InfiniBand or RoCE, and machines of AWS EFA. For \
+others, and nvlink, see render --as kubernetes."""
+
+
 def _network_tier(source: RenderInput, nodes: _Nodes) -> str:
-    """Return the tier that the user wants; machines need the best for EFA, pods request devices."""
+    """Return the tier that the user wants, or the best where a fabric needs it.
+
+    Raise RequestError if nodes do not get a fabric.
+    """
+    tier = source.options_as(SkyPilotOptions).network_tier or ""
+    by_tier = _BY_TIER.get(nodes.where)
+    if by_tier is None:  # jobs of Slurm have what the nodes have
+        return tier
+    profile = nodes.share.profile if nodes.where is NodeKind.PODS else None
+    requested = profile.fabrics if profile else ()
     fabrics = {configuration.fabric for configuration in source.plan.configurations}
-    usual = "best" if nodes.where is NodeKind.MACHINES and "efa" in fabrics else ""
-    return source.options_as(SkyPilotOptions).network_tier or usual
+    if not tier and not fabrics.difference(requested).isdisjoint(by_tier):
+        tier = "best"
+    ways = (*requested, *by_tier) if tier == "best" else requested
+    require_way(source.plan, ways, f"SkyPilot's {nodes.where}", _ADVICE)
+    return tier
 
 
 def _machine(source: RenderInput, nodes: _Nodes) -> Object:
@@ -141,14 +151,13 @@ def _machine(source: RenderInput, nodes: _Nodes) -> Object:
 
     Only machines have a type: pods and nodes of Slurm are chosen by their GPUs.
     """
-    instance = source.instance
-    if instance is None:  # `system` may know the GPUs of a name such as `8xH100`
-        known = system(source.inventory.hosts[0].instance_type)
-        return {"accelerators": f"{known.gpu_model}:{nodes.gpus}"} if known else {}
-    if nodes.where is NodeKind.MACHINES:
-        return {"instance_type": instance.instance_type}
-    gpus = nodes.share.gpus if nodes.share is not None else 0
-    return {"accelerators": f"{accelerator(instance)}:{gpus}"} if gpus else {}
+    of_type = source.system
+    if of_type is None:
+        return {}
+    if nodes.where is NodeKind.MACHINES and of_type.is_ec2:
+        return {"instance_type": of_type.name}
+    gpus = nodes.share.gpus
+    return {"accelerators": f"{accelerator(of_type)}:{gpus}"} if gpus else {}
 
 
 def _cpus(nodes: _Nodes) -> Object:
@@ -158,8 +167,8 @@ def _cpus(nodes: _Nodes) -> Object:
     default grows with the GPUs, and may be more than a node has.
     """
     share = nodes.share
-    if nodes.where is NodeKind.PODS and share is not None:
-        cpus = max(share.cpus // 1000, 1)  # the share counts thousandths
+    if nodes.where is NodeKind.PODS and share.cpus:
+        cpus = max(share.cpus // 1000, 1)
         memory = max(share.memory >> 30, 1)
         return {"cpus": f"{cpus}+", "memory": f"{memory}+"}
     return {} if nodes.where is NodeKind.MACHINES else {"cpus": "1+"}

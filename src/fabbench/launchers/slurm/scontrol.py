@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TypeAlias
 
-from fabbench.catalog.instances import Instance, instance
+from fabbench.catalog.systems import System, instance
 from fabbench.hosts.check import Check, Status, outcome_in
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.known_messages import KnownMessage
@@ -146,7 +146,7 @@ class SlurmNode:
     cpus: int = 0
 
     @property
-    def entry(self) -> Instance | None:
+    def entry(self) -> System | None:
         """The catalog's entry for its type, if ParallelCluster or HyperPod list it as a feature."""
         return next((entry for feature in self.features if (entry := instance(feature))), None)
 
@@ -300,7 +300,7 @@ def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[st
 
 def _type_name(node: SlurmNode) -> str:
     """Return a node's instance type; empty: not known."""
-    return node.entry.instance_type if node.entry else ""
+    return node.entry.name if node.entry else ""
 
 
 def gpus_of(fit: Sequence[SlurmNode]) -> int:
@@ -343,13 +343,13 @@ def _state_of(node: SlurmNode) -> Check:
     return _outcome(f"state.{found}" if node.fit else "state.unfit", node=node)
 
 
-def _type_of(node: SlurmNode, entry: Instance | None) -> Check:
+def _type_of(node: SlurmNode, entry: System | None) -> Check:
     if entry is None:
         return _outcome("type.unknown", features=", ".join(node.features) or "none")
     return _outcome("type.known", entry=entry)
 
 
-def _gpus_of(node: SlurmNode, entry: Instance | None) -> Check:
+def _gpus_of(node: SlurmNode, entry: System | None) -> Check:
     found = "others" if node.gpus else "uncounted"
     if entry is None or entry.gpus == node.gpus:
         found = "counted"
@@ -376,9 +376,9 @@ def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
     records: list[dict[str, object]] = [
         {
             "name": node.name,
-            "instance_type": node.entry.instance_type if node.entry else None,
+            "instance_type": node.entry.name if node.entry else None,
             "gpus": node.gpus,
-            "efa_interfaces": node.entry.efa_interfaces if node.entry else None,
+            "efa_interfaces": node.entry.most_nics if node.entry else None,
             "cpus": node.cpus,
             "partitions": sorted(node.partitions),
             "state": node.state,

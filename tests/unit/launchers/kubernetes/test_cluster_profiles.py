@@ -16,12 +16,12 @@ from fabbench.catalog.kubernetes_resources import (
     PROFILES,
     declared_profile,
     override_resources,
+    pod_resources,
     profile_for,
-    resources_of_profile,
-    resources_of_type,
 )
 from fabbench.catalog.nccl_environment import environment
 from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.catalog.systems import instance
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import reject_profile_conflicts
 from fabbench.launchers.kubernetes.manifests import (
@@ -48,12 +48,8 @@ VF = "nvidia.com/rdma-vf"
 def spec(name: str, **changes: Any) -> RunSpec:
     profile = declared_profile(name)
     assert profile is not None
-    if profile.device_class:
-        resources = dataclasses.replace(
-            resources_of_type("p5.48xlarge", gpus=True), resource="", devices=0, declared=profile
-        )
-    else:
-        resources = resources_of_profile(profile)
+    of_type = instance("p5.48xlarge") if profile.device_class else None
+    resources = pod_resources(of_type, profile)
     usual = RunSpec(
         run="ab12",
         count=2,

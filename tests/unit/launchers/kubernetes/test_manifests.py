@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.catalog.kubernetes_resources import arch_of_type, resources_of_type
+from fabbench.catalog.kubernetes_resources import pod_resources
+from fabbench.catalog.systems import require_system
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.manifests import (
     TTL_S,
@@ -47,7 +48,7 @@ def run_spec(kind: str, **changes: Any) -> RunSpec:
 
 
 def offline(instance_type: str) -> RunSpec:
-    resources = resources_of_type(instance_type, gpus=True)
+    resources = pod_resources(require_system(instance_type))
     return RunSpec(
         run="ab12", count=2, resources=resources, deadline_s=3600, instance_type=instance_type
     )
@@ -189,7 +190,7 @@ def pod(objects: Any) -> Any:
 def test_huge_pages_are_asked_for_only_where_a_node_has_them() -> None:
     bare = read_node(node_object("p5", allocatable={"hugepages-2Mi": "0"}))
     assert "hugepages-2Mi" not in resources_on([bare], gpus=True).requests()
-    assert "hugepages-2Mi" not in resources_of_type("p5.48xlarge", gpus=True).requests()
+    assert "hugepages-2Mi" not in pod_resources(require_system("p5.48xlarge")).requests()
 
 
 def test_memory_holds_shared_memory_and_leaves_room() -> None:
@@ -215,10 +216,8 @@ def test_a_node_without_devices_gets_a_pod_that_locks_no_memory() -> None:
 
 
 def test_the_catalogue_knows_what_ultraservers_have() -> None:
-    assert resources_of_type("p6e-gb200.36xlarge", gpus=True).devices == 4
-    assert arch_of_type("ml.p6e-gb200.36xlarge") == "arm64"
-    with pytest.raises(RequestError, match="not in the catalog"):
-        resources_of_type("t3.micro", gpus=False)
+    found = require_system("ml.p6e-gb200.36xlarge")
+    assert (found.arch, pod_resources(found).devices) == ("arm64", 4)
 
 
 def test_the_job_owns_the_rest() -> None:

@@ -1,8 +1,8 @@
-"""The catalog of instance types."""
+"""The catalog of systems."""
 
 import pytest
 
-from fabbench.catalog.instances import efa_reaches, instance, instance_catalog, types_with
+from fabbench.catalog.systems import efa_reaches, instance, systems, types_with
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_the_types_that_matter_are_as_published(
 ) -> None:
     found = instance(name)
     assert found is not None
-    facts = (found.gpus, found.gpu_model, found.efa_interfaces, found.network_gbps)
+    facts = (found.gpus, found.gpu_model, found.most_nics, found.network_gbps)
     assert facts == published
 
 
@@ -37,19 +37,20 @@ def test_a_type_without_efa_is_not_there() -> None:
 
 
 def test_every_row_has_a_network_and_interfaces() -> None:
-    assert len(instance_catalog()) == 299
-    for name, found in instance_catalog().items():
-        assert found.efa_interfaces > 0, name
-        assert found.network_gbps > 0, name
+    ec2 = {name: found for name, found in systems().items() if found.is_ec2}
+    assert len(ec2) == 299
+    for name, found in ec2.items():
+        assert found.nics, name
+        assert found.rate, name
         assert (found.gpus > 0) == bool(found.gpu_model), name
         assert found.arch in {"amd64", "arm64"}, name
 
 
 def test_gb200_may_have_fewer_interfaces_and_less_bandwidth_than_it_could() -> None:
-    found = instance_catalog()["p6e-gb200.36xlarge"]
-    assert found.efa_counts == (16, 4)
-    assert found.efa_gbps_if_lower == 1600
-    assert instance_catalog()["p5.48xlarge"].efa_counts == (32,)
+    found = systems()["p6e-gb200.36xlarge"]
+    assert found.nics == (16, 4)
+    assert found.rate == 1600e9 / 8
+    assert systems()["p5.48xlarge"].nics == (32,)
 
 
 @pytest.mark.parametrize(

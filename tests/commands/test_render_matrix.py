@@ -1,0 +1,120 @@
+"""`fabbench render`: every benchmark in every format, for every system that can run it."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pytest
+import yaml
+
+from fabbench.benchmarks import runnable_names
+from fabbench.catalog.systems import systems
+from fabbench.cli import cli
+from fabbench.launchers import renderings
+from tests.support.command_line import runner
+
+LONGEST = 120  # Lines, without what a benchmark runs in Python
+IMAGE = ("--image", "example.com/bench:1")  # No public one has every benchmark
+IN_IMAGES = {"kubernetes", "mpijob", "modal", "skypilot"}
+DEVICE = ("--device", "mlx5_0")  # Which only the machines know
+BENCHMARKS: Mapping[str, Sequence[str]] = {"perftest": DEVICE, "fabtests": DEVICE}
+IB = ("--pod-request", "rdma/ib=1")  # How a cluster of one's own names it, only its nodes know
+SYSTEMS: Mapping[str, Sequence[str]] = {"p5.48xlarge": (), "h100-ib": IB, "gb200-nvl72": IB}
+ALL = [
+    (system, form, benchmark)
+    for system in SYSTEMS
+    for form in sorted(renderings())
+    for benchmark in sorted(runnable_names())
+    if form != "modal" or system == "p5.48xlarge"  # whose clusters are on AWS, with eight H100
+]
+FEW = [("p5.48xlarge", "slurm", "nccl"), ("h100-ib", "kubernetes", "perftest")]
+
+
+def rendered(form: str, *words: str) -> str:
+    done = runner().invoke(cli, ["render", *words, "--as", form])
+    assert (done.exit_code, done.stderr) == (0, ""), (form, words)
+    return done.stdout
+
+
+def refused(form: str, *words: str) -> str:
+    done = runner().invoke(cli, ["render", "nccl", *words, "--as", form])
+    assert (done.exit_code, done.stdout) == (2, ""), (form, words)
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    "cells", [FEW, pytest.param(ALL, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_every_benchmark_has_a_short_document(cells: list[tuple[str, str, str]]) -> None:
+    for system, form, benchmark in cells:
+        words = [benchmark, "--instance-type", system, *BENCHMARKS.get(benchmark, ())]
+        if form in {"kubernetes", "mpijob"}:
+            words += SYSTEMS[system]
+        text = rendered(form, *words, *(IMAGE if form in IN_IMAGES else ()))
+        text = re.sub(r"(?s)<<'PYTHON'\n.*?\n\s*PYTHON\n", "\n", text)
+        assert len(text.splitlines()) <= LONGEST, (system, form, benchmark)
+
+
+@pytest.mark.parametrize("form", ["kubernetes", "mpijob"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--fabric", "ib", "--instance-type", "h100-ib"),
+        ("--instance-type", "BM.GPU.H100.8"),  # its fabric is RoCE
+        ("--fabric", "ib", "--gpus", "8", "--nics", "8", "--pod-request", "nvidia.com/gpu=8"),
+        ("--fabric", "nvlink", "--instance-type", "gb200-nvl72"),
+        ("--fabric", "roce", "--instance-type", "BM.GPU.H100.8", "--pod-request", f"{IB[1]}"),
+    ],
+)
+def test_pods_need_a_way_to_the_fabric(form: str, words: Sequence[str]) -> None:
+    said = refused(form, *words)
+    assert "needs a way into pods of" in said
+    assert "--pod-request" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--fabric", "tcp", "--instance-type", "h100-ib"), "nvidia.com/gpu: '8'"),
+        (("--instance-type", "h100-ib", *IB), "rdma/ib: '1'"),
+        (("--instance-type", "gd-8xh100ib-i128"), "rdma/ib: '1'"),
+        (("--instance-type", "gpu-h200-sxm"), "nvidia.com/gpu: '8'"),
+        (("--instance-type", "a3-ultragpu-8g", *IMAGE), "NCCL_NET=gIB"),
+        (("--instance-type", "a3-megagpu-8g", *IMAGE), "name: tcpxo-daemon"),
+        (("--fabric", "nvlink", "--instance-type", "gb200-4x"), "name: NVIDIA_IMEX_CHANNELS"),
+        (
+            ("--instance-type", "BM.GPU.H200.8", "--cluster-profile", "oke-rdma-vf"),
+            "nvidia.com/rdma-vf: '8'",
+        ),
+    ],
+)
+def test_a_row_says_how_pods_get_the_fabric(words: Sequence[str], expected: str) -> None:
+    assert expected in rendered("kubernetes", "nccl", *words)
+
+
+def test_skypilot_gives_the_fabric_or_says_that_it_does_not() -> None:
+    words = ("--fabric", "ib", "--instance-type", "h100-ib")
+    task = yaml.safe_load(rendered("skypilot", "nccl", *words))
+    assert task["resources"]["network_tier"] == "best"
+    assert task["resources"]["accelerators"] == "H100:8"
+    requested = yaml.safe_load(rendered("skypilot", "nccl", *words, *IB))
+    assert "network_tier" not in requested["resources"]
+    (container,) = requested["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"rdma/ib": 1}
+    for more in (("--infra", "aws"), ("--set", "network-tier=standard")):
+        assert "ib needs a way into SkyPilot's" in refused("skypilot", *words, *more)
+    assert "ib needs a way into Modal's" in refused("modal", *words)
+    slurm = yaml.safe_load(rendered("skypilot", "nccl", *words, "--infra", "slurm/hpc"))
+    assert "network_tier" not in slurm["resources"]
+
+
+def test_systems_whose_nics_no_source_states_measure_tcp_or_what_users_say() -> None:
+    unknown = ("--instance-type", "a3-highgpu-8g")
+    assert "NCCL_NET=Socket" in rendered("script", "nccl", *unknown)
+    said = rendered("script", "nccl", *unknown, "--fabric", "roce", "--nics", "4")
+    assert "NCCL_NET=IB" in said
+
+
+def test_a_row_with_a_fabric_has_its_nics() -> None:
+    for name, known in systems().items():
+        assert not known.fabric or (known.nics and known.rate), name
+        assert not known.pods or known.cloud, name
