@@ -27,7 +27,7 @@ def fabbench(*words: str, env: dict[str, str] | None = None) -> Result:
 def test_documents_have_the_name_alone(form: str) -> None:
     done = fabbench("render", "nccl", "--as", form, *TYPE, "--env", NAME)
     assert "s3cr" not in done.stdout + done.stderr
-    if form in {"kubernetes", "mpijob", *QUEUES}:
+    if form in QUEUES:
         assert (done.exit_code, f"{form} cannot pass on {NAME}" in done.stderr) == (2, True)
         return
     assert done.exit_code == 0
@@ -36,8 +36,21 @@ def test_documents_have_the_name_alone(form: str) -> None:
     if form == "modal":
         assert f'INHERITED = ("{NAME}",)' in done.stdout
         ast.parse(done.stdout)
+    if form in {"kubernetes", "mpijob"}:
+        assert f"secretKeyRef: {{name: fabbench-rendered, key: {NAME}}}" in done.stdout
+        assert f'secret generic fabbench-rendered --from-literal {NAME}="${NAME}"' in done.stdout
     if form == "skypilot":
         assert f"--secret {NAME}" in done.stdout
+
+
+@pytest.mark.parametrize("word", [f"{NAME}=s3cr", "DB_URL=postgres://me:s3cr@host/x"])
+@pytest.mark.parametrize("form", ["kubernetes", "script"])
+def test_no_document_has_a_value_that_is_secret(form: str, word: str) -> None:
+    for words in (("--env", word), ("--variant", f"a={word}")):
+        done = fabbench("render", "nccl", "--as", form, *TYPE, *words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "s3cr" not in done.stderr
+        assert "--env NAME, without the value" in done.stderr
 
 
 def test_what_does_not_go_together() -> None:

@@ -114,10 +114,9 @@ def test_examples_are_what_render_prints(name: str) -> None:
     assert runner().invoke(cli, shlex.split(command.removeprefix("# fabbench "))).stdout == text
 
 
-@pytest.mark.parametrize("word", ["A_TOKEN=s3cr3t", "A=x\ny", "A=it's"])
-def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None:
+@pytest.mark.parametrize("word", ["A=x\ny", "A=it's"])
+def test_the_command_is_a_comment_of_one_line(word: str) -> None:
     lines = rendered("script", "pingpong", "--efa", "--env", word).splitlines()
-    assert "s3cr3t" not in lines[1]
     said = subprocess.run(
         ["bash", "-c", f"printf '%s\\0' {lines[1].removeprefix('# ')}"],
         capture_output=True,
@@ -125,7 +124,7 @@ def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None
         check=True,
     ).stdout.split("\0")
     assert said[:3] == ["fabbench", "render", "pingpong"]
-    assert word.replace("s3cr3t", "(redacted)") in said
+    assert word in said
 
 
 def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:

@@ -95,8 +95,15 @@ def _rendered_document(request: "RunRequest", form: str) -> str:
         request.target, replace(request.work.needs, fabrics=request.fabrics)
     )
     planned = plan(request, inventory)
-    require_names(planned)  # Of devices: some are known on the machines only
-    text = rendering.render(RenderInput(plan=planned, request=request, inventory=inventory))
+    require_names(planned)
+    source = RenderInput(plan=planned, request=request, inventory=inventory)
+    if source.redacted().request != request:
+        raise RequestError(
+            "The document would show a secret: a variable whose name or value tells of one.",
+            hint="Pass --env NAME, without the value: where the document is used, it is taken from "
+            "the environment, or in pods from a Secret.",
+        )
+    text = rendering.render(source)
     if printable(text) != text:
         raise RequestError(
             "The document would have text that must not be printed: control characters, or ##[…], "

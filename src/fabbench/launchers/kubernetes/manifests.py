@@ -57,6 +57,7 @@ class RunSpec:
     """Whether pods use the nodes' network: a variant, not how pods usually run."""
     rdma: bool = True  # Whether RDMA may be measured, which locks memory
     claim: str = ""  # ResourceClaimTemplate of the user
+    secrets: tuple[str, ...] = ()  # Variables that a Secret named as all objects has
     user: int | None = None  # The non-root user that pods run as; None: the image's
     options: PodOptions = field(default_factory=PodOptions)
     independent: bool = False  # Whether the other pods keep running when one fails
@@ -253,6 +254,14 @@ def env_list(env: Variables) -> list[Object]:
     return [{"name": name, "value": value} for name, value in escaped.items()]
 
 
+def environment(spec: RunSpec) -> list[Object]:
+    """Return the variables of programs: those of the profile, and those of the Secret."""
+    return [
+        *env_list(spec.profile.env),
+        *(manifest("secret", spec, key=key) for key in spec.secrets),
+    ]
+
+
 def _claims(spec: RunSpec) -> dict[str, str]:
     """Return the pod's device claims: name in the pod → name of the ResourceClaimTemplate."""
     claims: dict[str, str] = {}
@@ -293,7 +302,7 @@ def benchmark_container(
         limits=limits,
         claims=[{"name": name} for name in _claims(spec)],
         mounts=[{"name": "shm", "mountPath": "/dev/shm"}, *_mounted(profile.mounts)],  # noqa: S108 - in a container
-        env=env_list(profile.env),
+        env=environment(spec),
         probe=probe,
         # None: left out. Strict policies want to be told False of pods that fabbench itself starts
         privileged=profile.privileged if live or profile.privileged else None,

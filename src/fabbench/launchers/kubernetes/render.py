@@ -61,6 +61,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         deadline_s=longest_s(source.plan),
         image=options.image,
         claim=options.resource_claim,
+        secrets=source.request.target.inherited,
         hostnames=source.request.target.hosts,
         instance_type=label,
         arch=of_type.arch if of_type else "",
@@ -80,10 +81,20 @@ Pass --pod-request with the NICs as kubectl describe node names them, such as rd
 --cluster-profile; for nvlink --resource-claim, or --cluster-profile imex."""
 
 
+def about(source: RenderInput, spec: RunSpec, text: str) -> str:
+    """Return the comment of a document: its command, a text, how to make its Secret."""
+    comment = source.command + text
+    if spec.secrets:
+        values = " ".join(f'--from-literal {name}="${name}"' for name in spec.secrets)
+        comment += f"\nFirst: kubectl create secret generic {spec.name} {values}"
+    return comment
+
+
 class KubernetesManifests(Rendering):
     """The format ``kubernetes``."""
 
     name = "kubernetes"
+    inherits = True
     options: type[ClusterPodOptions] = KubernetesOptions
 
     @override
@@ -112,7 +123,7 @@ class KubernetesManifests(Rendering):
             inventory=None,  # such a script does not read NIC counters
         )
         script = script_body(source.plan, target)
-        comment = source.command + _INDEXED.replace("@NAME@", spec.name)
+        comment = about(source, spec, _INDEXED.replace("@NAME@", spec.name))
         text = yaml_documents(indexed_job(spec, script), comment, compact=True)
         return text.replace("\n---\n", "\n", 1)  # the first document needs no mark
 

@@ -16,14 +16,14 @@ from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     benchmark_container,
     claim_template,
-    env_list,
+    environment,
     escape_names,
     labels_of_run,
     manifest,
     template,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
-from fabbench.launchers.kubernetes.render import KubernetesManifests, rendered_spec
+from fabbench.launchers.kubernetes.render import KubernetesManifests, about, rendered_spec
 from fabbench.launchers.pod_options import Object, Toleration, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -83,7 +83,7 @@ def launcher_pod(spec: RunSpec, command: Sequence[str], name: str, *, live: bool
         tolerations=[each.manifest() for each in (Toleration(GPU), *options.tolerations)],
         pull_secrets=[{"name": secret} for secret in options.pull_secrets],
         name=name,
-        env=env_list(spec.profile.env),
+        env=environment(spec),
         program=program,
         arguments=[last],
         non_root=spec.user is not None or None,  # None: the field is left out
@@ -126,7 +126,7 @@ class MpiJobManifest(KubernetesManifests):
         )
         claims = claim_template(spec)
         job = scripted(spec, script_body(source.plan, target))
-        return yaml_documents([*claims, job], source.command + _ABOUT, compact=True)
+        return yaml_documents([*claims, job], about(source, spec, _ABOUT), compact=True)
 
 
 RENDERING = MpiJobManifest()
