@@ -43,10 +43,8 @@ counters='cd /; grep -sH "" proc/uptime proc/net/{dev,snmp} \
     sys/class/infiniband/*/ports/*/{rate,state,link_layer,*counters/*} proc/uptime'
 nics() { # WHEN: print what every host's NICs have counted, packed
     for number in "${!hosts[@]}"; do
-        local host=${hosts[number]}
-        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null |
-            gzip | base64 -w 0)
-        echo "#@fabbench nics $execution when=$1 number=$number host=$host $facts packed=$packed"
+        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null | gzip | base64 -w 0)
+        echo "#@fabbench nics $execution when=$1 number=$number host=${hosts[number]} $facts packed=$packed"
     done
 }
 

@@ -23,25 +23,21 @@ on() { # NUMBER WORD…: become a program on a host
 }
 
 side() { # ROLE NUMBER SECONDS WORD…: run one side of a pair
-    on "$2" timeout --foreground -k 10 "$3" "${@:4}" 2>&1 |
-        sed -u "s/^/[fabbench:$1] /"
+    on "$2" timeout --foreground -k 10 "$3" "${@:4}" 2>&1 | sed -u "s/^/[fabbench:$1] /"
 }
 
 pair() { # HOST SECONDS: start the server on the first host, then the client on HOST; as a job
     set -m -o pipefail
     trap 'exit 143' TERM
-    # Whole process groups:
-    trap '{ for job in $(jobs -p); do kill -- "-$job"; done; wait; } 2>/dev/null' EXIT
-    side server 0 "$2" "${server[@]}" &
-    started=$!
+    trap '{ for job in $(jobs -p); do kill -- "-$job"; done; wait; } 2>/dev/null' EXIT # whole groups
+    side server 0 "$2" "${server[@]}" & started=$!
     for _ in {1..100}; do
         grep -qs ":$(printf %04X "$port") .*:0000 0A " /proc/net/tcp /proc/net/tcp6 && break
         kill -0 "$started" 2>/dev/null || break
         sleep 0.2
     done
     side client "$1" "$2" "${client[@]}" &
-    wait "$!" || exit
-    wait "$started"
+    wait "$!" && wait "$started"
 }
 
 status=0 port=$((20000 + RANDOM % 9000))

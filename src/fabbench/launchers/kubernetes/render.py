@@ -46,15 +46,11 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     if resources == PodResources() and not amounts:
         raise RequestError("What pods request of the nodes is unknown.", hint=_REQUESTS)
     resources = override_resources(resources, amounts)
-    ways = [*resources.profile.fabrics] if resources.profile else []
-    if options.resource_claim:
-        ways.append("nvlink")
-    require_way(source.plan, ways, f"pods of {options.instance_type or 'these nodes'}", _WAYS)
     # Nodes have the names of a cloud as their label, and HyperPod's begin with ``ml.``
     label = of_type.name if of_type and of_type.cloud else ""
     if label and options.instance_type.lower().startswith("ml."):
         label = f"ml.{label}"
-    return RunSpec(
+    spec = RunSpec(
         run=options.run_id or "rendered",
         count=len(source.inventory.hosts),
         resources=resources,
@@ -71,6 +67,9 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         port=options.pod_ssh_port if isinstance(options, KubernetesOptions) else PORT,
         options=options,
     )
+    ways = (*spec.profile.fabrics, spec.claim and "nvlink")
+    require_way(source.plan, ways, f"pods of {options.instance_type or 'these nodes'}", _WAYS)
+    return spec
 
 
 _REQUESTS = """\

@@ -111,8 +111,9 @@ def _instance(source: RenderInput) -> System:
 def literal(text: str) -> str:
     """Write a multi-line string as a Python literal: verbatim, if possible."""
     plain = text.replace("\n", "").replace("\t", "").isprintable()
-    verbatim = plain and '"""' not in text and not text.endswith(("\\", '"'))
-    return f'r"""{text}"""' if verbatim else repr(text)
+    marks = "'''" if '"""' in text else '"""'
+    verbatim = plain and marks not in text and not text.endswith(("\\", marks[0]))
+    return f"r{marks}{text}{marks}" if verbatim else repr(text)
 
 
 RENDERING: Rendering = ModalRendering()
