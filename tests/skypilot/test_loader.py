@@ -75,3 +75,19 @@ def test_it_takes_every_rendered_task(tmp_path: Path) -> None:
                 container["resources"]["limits"] == container["resources"]["requests"] == {EFA: efa}
             )
             assert task["image_id"]
+
+
+def test_it_takes_tasks_of_systems_without_a_type_of_its_own(tmp_path: Path) -> None:
+    """It finds them by their GPUs, and gives their pods InfiniBand or RoCE."""
+    gpus = {"h100-ib": "H100", "gpu-h200-sxm": "H200", "BM.GPU.B200.8": "B200"}
+    texts = {}
+    for system in gpus:
+        done = runner().invoke(
+            cli, ["render", "nccl", "--as", "skypilot", "--instance-type", system]
+        )
+        assert done.exit_code == 0, done.stderr
+        texts[system] = done.stdout
+    _, tasks = loaded(tmp_path, texts)
+    for system, task in tasks.items():
+        assert "error" not in task, (system, task)
+        assert (task["network_tier"], task["accelerators"]) == ("best", {gpus[system]: 8})
