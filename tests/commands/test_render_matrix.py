@@ -100,6 +100,13 @@ def test_a_row_says_how_pods_get_the_fabric(words: Sequence[str], expected: str)
     assert expected in rendered("kubernetes", "nccl", *words)
 
 
+def test_pods_go_to_nodes_with_the_label_of_a_cloud() -> None:
+    label = "nodeSelector: {node.kubernetes.io/instance-type: "
+    tcp = ("--fabric", "tcp", "--instance-type")
+    assert f"{label}BM.GPU4.8}}" in rendered("kubernetes", "nccl", *tcp, "bm.gpu4.8")
+    assert "nodeSelector" not in rendered("kubernetes", "nccl", *tcp, "h100-ib")
+
+
 def test_skypilot_gives_the_fabric_or_says_that_it_does_not() -> None:
     words = ("--fabric", "ib", "--instance-type", "h100-ib")
     task = yaml.safe_load(rendered("skypilot", "nccl", *words))

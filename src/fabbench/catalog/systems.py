@@ -37,7 +37,7 @@ class System:
 
     name: str
     cloud: str = ""
-    """Whose nodes have the name as their label: aws, azure; empty: it is fabbench's own."""
+    """Whose nodes have the name as their label: aws, azure; empty: no source says so."""
     arch: str = ""
     """As Kubernetes labels it: `amd64`, `arm64`."""
     vcpus: int | None = None
