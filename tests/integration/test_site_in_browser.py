@@ -26,7 +26,8 @@ ASK = """new Promise(done => {
 
 def test_the_search_works_without_a_server_and_fetches_nothing(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site]
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    words += ("--site-dir", str(site))
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     subprocess.run(words, cwd=ROOT, env=environment, check=True)
     with browser(tmp_path / "profile") as started:

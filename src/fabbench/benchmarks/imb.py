@@ -177,8 +177,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     def read(row: Row) -> Row | None:
         fits = _bandwidth_fits(row, usual) if is_known else None
-        is_last = row.line.number == execution.last_line
-        # Where nothing contradicts a rate, the next line shows that it is whole.
+        is_last = row.line.number == execution.last_line  # of all lines, not only of rows
+        # A rate is a whole number: nothing but a next line shows that no digit was cut.
         may_be_cut = fits is None and is_last and row.main("message_rate")
         if fits is False or may_be_cut:
             return None

@@ -135,8 +135,9 @@ def _fits(row: Row) -> bool:
 def _figures(row: Row) -> Sequence[Sequence[Printed]]:
     """Return time, bandwidth and message rate: of the last interval and overall, or only these."""
     numbers = [printed(cell) for cell in row.cells]
-    # Behind one or two other numbers stand these three, each for the interval and then overall.
-    count = len(numbers) // 4  # several threads have only the overall ones
+    # 8 numbers: two others, then each of the three for the interval and overall. 4 numbers, of
+    # several threads: one other, then each of the three overall.
+    count = len(numbers) // 4
     first = len(numbers) - 3 * count
     return [numbers[at::count] for at in range(first, first + count)]
 

@@ -533,7 +533,10 @@ def _no_row(text: str, number: int) -> Sequence[Point] | None:
 
 
 class _RepeatedCuts:
-    """The prefixes that were cut before, and most lines begin with: each costs one lookup."""
+    """The prefixes that were cut before, and most lines begin with: each costs one lookup.
+
+    `cut_again` remembers them. Where prefixes are learned from the log, nothing is looked up.
+    """
 
     __slots__ = ("_length", "_prefixes", "_streams")
 
@@ -546,7 +549,7 @@ class _RepeatedCuts:
     def cut(self, raw: str) -> tuple[str, Stream]:
         """Return a line without its prefix, and its stream.
 
-        Looked up by as many characters as the last prefix had; learned prefixes take more.
+        Looked up by as many characters as the last prefix had.
         """
         known_stream = self._streams.get(raw[: self._length])
         if known_stream is None or self._prefixes.forms:

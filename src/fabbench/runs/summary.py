@@ -314,6 +314,7 @@ def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterato
     options = _options_in_words(run.options)
     nodes = _about_nodes(run)
     for label in (each.label for each in run.configurations):
+        # The case is as the rows of a log show it.
         about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
         logs = logs_of.get(label, ())
         good = [log for log in logs if log.outcome is Outcome.OK]

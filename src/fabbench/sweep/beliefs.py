@@ -278,7 +278,11 @@ def _likelihood_given(other: Floats, likelihood: Floats) -> Floats:
 
 
 def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
-    """Return factor × slot × state → the factor's message to each member, as a logarithm."""
+    """Return factor × slot × state → the factor's message to each member, as a logarithm.
+
+    `cavity`: factor × slot × state → what a member is by all its other factors, as a chance;
+    `kernel`: factor × state of the worst member → likelihood.
+    """
     at_most = np.cumsum(cavity, axis=2)
     below = np.log(np.maximum(at_most, _LEAST))
     # For each slot, the chance that all other members are in a state or a better one.

@@ -60,7 +60,7 @@ class FittedClass:
     Tests that share a path vary more, and their differences count this much less.
     """
 
-    def measure(self) -> None:
+    def compare_with_typical(self) -> None:
         """Set `slower`: each test, compared with the typical figure."""
         self.slower = self.steady * self.tests.slower(self.typical)
 
@@ -73,7 +73,7 @@ class FittedClass:
         if self.tests.between and len(measured):
             spread = deviation_of_most(measured)
             self.steady = noise / max(spread, noise)
-            self.measure()
+            self.compare_with_typical()
 
     def log_scale(self) -> float:
         """Return by how much `steady` makes the density of all figures smaller, as a logarithm."""
@@ -317,7 +317,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
     fewer once nothing moves by more than a tenth of the noise.
     """
     for each in classes:
-        each.measure()
+        each.compare_with_typical()
     _measure_paths(classes)
     rails = len({each.tests.rail for each in classes})
     states = replace(states, noise=_noise(classes, bad=None))
@@ -494,7 +494,7 @@ def _learn_typical(fitted_class: FittedClass, bad: Floats) -> float:
             typical = float(np.median(fitted_class.tests.values[chosen]))
             moved = max(moved, abs(typical - fitted_class.typical[series]))
             fitted_class.typical[series] = typical
-    fitted_class.measure()
+    fitted_class.compare_with_typical()
     return moved
 
 

@@ -293,6 +293,7 @@ class _Script:
         `arrays` hold the environment of all its ranks; if there are none, it stands in the steps.
         """
         self._target = self._usual_target.of(execution.configuration.variant)
+        # If any variant has a container, all commands refer to the array: else it is empty.
         text = (
             array("container", self._target.inside, _INDENT) if self._usual_target.contained else ""
         )
@@ -306,7 +307,7 @@ class _Script:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
         if not arrays:
             return text + "".join(self._body_of_ranks(execution.steps))
-        for step in execution.steps:  # behind the choice of the environment, not within it
+        for step in execution.steps:  # behind the `case` that chooses `arrays`, not within it
             text += self._step_of_ranks(step, arrays, "    ")
         return text
 

@@ -155,7 +155,7 @@ def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]
             continue  # it ended well
         if reason in {None, "Error", "Completed"}:  # these say no more than the status
             yield _explain_exit(pod, status, state.get("message") or "")
-        else:
+        else:  # such as StartError; "start" counts only if it is no known message, as OOMKilled is
             yield explain(
                 _subject(pod), _reason_and_message(state), "start", "Check the events of its node."
             )
