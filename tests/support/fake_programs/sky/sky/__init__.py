@@ -43,7 +43,7 @@ class Task:
         import yaml
 
         self.config: dict[str, Any] = yaml.safe_load(text)
-        self.envs: dict[str, str] = dict(self.config["envs"])
+        self.envs: dict[str, str] = dict(self.config.get("envs", {}))
         self.secrets: dict[str, str] = {}
 
     @classmethod
