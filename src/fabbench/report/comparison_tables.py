@@ -271,7 +271,7 @@ def _figure_columns(
         suffix = _outcome_suffix(sections, index)
         yield f"{name}{suffix}", "r", partial(_value_cell, index)
     for index, speedup in enumerate(_speedups(labels)):
-        yield speedup, "r", partial(_change_cell, index, terminal)
+        yield speedup, "r", partial(_change_cell, index)
 
 
 def _speedups(labels: Sequence[str]) -> list[str]:
@@ -384,10 +384,9 @@ def _value_cell(index: int, line: _Line) -> str:
     return f"{span} {time_scale.unit}"
 
 
-def _change_cell(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
-    """Write how many times better a column is than the baseline; `narrow`: without blanks."""
-    change = format_change(line.first.ratios[index] if line.first else None)
-    return change.replace(" ", "") if narrow else change
+def _change_cell(index: int, line: _Line) -> str:
+    """Write how many times better a column is than the baseline."""
+    return format_change(line.first.ratios[index] if line.first else None)
 
 
 def _verdict_cell(index: int, line: _Line) -> str:
