@@ -77,7 +77,6 @@ def test_former_names_are_taken_and_name_their_successors() -> None:
     assert former.stderr == f"--test is now --program.\n{now.stderr}"
     logs = ("parse", "examples/logs/allreduce-2node-socket.txt", "--format")
     assert len({fabbench(*logs, each) for each in ("text", "table", "terminal")}) == 1
-    assert "--format csv" in fabbench("runs", "--wide")
 
 
 def test_the_closest_option_is_suggested() -> None:

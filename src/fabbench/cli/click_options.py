@@ -334,7 +334,9 @@ def _ends_of_range(sizes: "Given", given: "Mapping[str, Given]") -> "Iterator[tu
     """Yield the smallest and the largest size that ``--size`` stands for."""
     for name, end in _ENDS.items():
         if given[name].flags:
-            raise RequestError("-b and -e have no effect with --size.", hint="Leave them out.")
+            raise RequestError(
+                f"{given[name].flags[0]} has no effect with --size.", hint="Leave it out."
+            )
         yield name, sizes._replace(value=sizes.value[end])
 
 

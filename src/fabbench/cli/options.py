@@ -166,21 +166,6 @@ def result_options(result: str, help_: str = "Output format.") -> list[click.Par
     return [form, _JSON_FLAG, output] if "json" in formats else [form, output]
 
 
-def _say_not_wide(_: click.Context, __: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
-    if given:
-        notify("--wide is gone: wide tables are folded, and --format csv has every column whole.")
-
-
-wide = with_parameters(
-    [
-        click.Option(
-            ["--wide"], is_flag=True, hidden=True, expose_value=False, callback=_say_not_wide
-        )
-    ]
-)
-"""Add an option that lists had."""
-
-
 def _default_on_this_output() -> str:
     return "text" if sys.stdout.isatty() else "markdown"
 

@@ -12,7 +12,7 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.cli.commands import SuggestingGroup
-from fabbench.cli.options import FILTERS, results, takes, wide, written_age
+from fabbench.cli.options import FILTERS, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.formats import FORMATS
 from fabbench.model.messages import listed
@@ -49,7 +49,6 @@ _MAX_CONFIGURATIONS = 2  # Configurations that a row of the table names
 @takes("store", *FILTERS, "since")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results("list", "How to write the list.")
-@wide
 @click.pass_context
 def runs(
     ctx: click.Context,
@@ -114,7 +113,8 @@ def remove(
     # Either runs are named, or options select them; not both, and not neither.
     if bool(refs) == (keep is not None or older_than is not None):
         raise RequestError(
-            "Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all."
+            "Name the runs to remove, or pass --keep or --older-than: one of these.",
+            hint="--keep 0 removes all.",
         )
     selected = [open_run(ref, store) for ref in refs]
     if not refs:
@@ -380,7 +380,6 @@ def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
 @click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path())
 @takes("where", "since", "sizes", "store")
 @results("history")
-@wide
 def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **chosen: Any) -> Exit:
     """Show how a metric changed over the runs of a store, or over logs, and with which run.
 

@@ -64,7 +64,8 @@ def parse(
     """
     from fabbench.logs.signs import none_found
     from fabbench.report.log_report import log_writer
-    from fabbench.runs.inputs import ParseJob, read, sources_of
+    from fabbench.report.templates import rendered
+    from fabbench.runs.inputs import ParseJob, Piece, read, sources_of
 
     proof = known_proof(known)
     sources = sources_of(inputs, store, proof, known["labels"])
@@ -79,8 +80,10 @@ def parse(
     frame = log_writer(job.form)  # What stands before, between and after the logs
     unread: list[Unread] = []
     outcomes: set[Outcome] = set()
+    logs: list[Piece] = []
     verdicts: list[Verdict] = []
     separator = ""
+    lines = 0
     sys.stdout.write(frame.opening)
     # A piece has one or more of: text, a log's outcome and verdict, why a file has no log.
     with terminal.files_progress(len(sources)) as advance:
@@ -90,10 +93,12 @@ def parse(
             if piece.text:
                 terminal.write_drawn(separator + piece.text)
                 separator = frame.separator
+                lines += piece.text.count("\n")
             if piece.ends:
                 advance()
             if piece.outcome is not None:
                 outcomes.add(piece.outcome)
+                logs.append(piece._replace(text=""))
             if piece.verdict is not None:
                 verdicts.append(piece.verdict)
     if not outcomes:
@@ -101,6 +106,8 @@ def parse(
     reasons = [(entry.source, entry.reason) for entry in unread if not entry.remark]
     sys.stdout.write(frame.closing(reasons))
     sys.stdout.flush()
+    if form == "text":
+        terminal.end_with([rendered("parse_end.txt", logs=logs)], lines)
     status = worst(status_of(outcomes), terminal.print_verdicts(verdicts))
     return worst(Exit.FINE if exit_zero else status, terminal.say_unread(unread))
 
@@ -166,8 +173,11 @@ def explain(
         terminal.write_json({"format": 1, "logs": records})
     else:
         for log in logs:
-            for line in (*diagnosis(log), ""):
-                terminal.write_line(line)
+            text, answer = diagnosis(log)
+            lines = sum(map(terminal.write_line, text))
+            terminal.end_with(answer, lines)
+        for each in predicted:
+            terminal.write_line(str(each["text"]))
     judged = terminal.print_verdicts(verdicts)
     status = status_of([log.outcome for log in logs], [Outcome.OBSERVED])
     return worst(status, judged, terminal.say_unread(unread))

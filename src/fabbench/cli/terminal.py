@@ -188,12 +188,15 @@ def is_quiet() -> bool:
     return "notices" in _unwanted
 
 
-def write_line(text: str, *, err: bool = False) -> None:
-    """Write one line, whatever names are in it; on a terminal in its width, verdicts in color."""
+def write_line(text: str, *, err: bool = False) -> int:
+    """Write one line, whatever names are in it; on a terminal in its width, verdicts in color.
+
+    Return how many lines it has there.
+    """
     stream = sys.stderr if err else sys.stdout
     if not stream.isatty():
         click.echo(unbroken(text), err=err)
-        return
+        return 1
     from fabbench.report.table import folded, toned
 
     own_indent = len(text) - len(text.lstrip())
@@ -205,6 +208,7 @@ def write_line(text: str, *, err: bool = False) -> None:
         lines = toned(lines)
     _letting_pass(stream, _STYLE).write(lines)
     stream.flush()
+    return len(folded_lines)
 
 
 def say(sentence: str) -> None:
@@ -249,13 +253,18 @@ def show(render: Render, *what: Any, answer: Sequence[str] = (), **more: Any) ->
     Text that is longer than the terminal ends with its answer, which has scrolled away.
     """
     text = drawn(render, *what, **more)
-    is_on_screen = "text" in what and sys.stdout.isatty()  # One of `what` is the format
-    is_long = text.count("\n") >= get_terminal_size().lines
-    if answer and is_on_screen and is_long:
+    write_drawn(text)
+    if "text" in what:
+        end_with(answer, text.count("\n"))
+
+
+def end_with(answer: Sequence[str], lines: int) -> None:
+    """Write the answer again below a text of so many lines, if it has scrolled away."""
+    is_long = lines >= get_terminal_size().lines
+    if answer and is_long and sys.stdout.isatty():
         from fabbench.report import closing_lines
 
-        text += drawn(closing_lines, answer)
-    write_drawn(text)
+        write_drawn(drawn(closing_lines, answer))
 
 
 def show_certificate(name: str, store: Path, form: str) -> Exit | None:

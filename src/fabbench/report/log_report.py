@@ -350,6 +350,8 @@ def _title_of(log: Log) -> str:
         outcome = f"{outcome}, {judged}"
         if log.assumed_type:
             outcome = f"{outcome}, {log.assumed_type} assumed"
+    if log.outcome is Outcome.TRUNCATED and log.points:
+        outcome += f", last size {format_size(log.points[-1].size)}"
     if log.outcome is Outcome.OK and not log.shows_end:
         outcome = f"{outcome}, its end is not shown"
     heading = f"{log.source}: {case}: {outcome}"
@@ -402,8 +404,8 @@ def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> PlainData:
     }
 
 
-def diagnosis(log: Log) -> list[str]:
-    """Return the lines of a diagnosis."""
+def diagnosis(log: Log) -> tuple[list[str], list[str]]:
+    """Return the lines of a diagnosis, and those that say most of it again, for its end."""
     from fabbench.analysis.curve_findings import curve_line, with_curve
 
     log = with_curve(log)
@@ -415,11 +417,47 @@ def diagnosis(log: Log) -> list[str]:
         log=log,
         heading=_title_of(log),
         network_shown=benchmark_named(benchmark).network_shown,
-        facts={name: str(log.facts.get(name, "unknown")) for name in _DIAGNOSED},
+        diagnosed=_DIAGNOSED,
         expectations=expectations_of_log(log),
         of_key=of_key,
         curve=curve_line(log),
         likely=likely,
         others=others,
     )
-    return [line.rstrip() for line in str(text).splitlines()]
+    whole, _, answer = str(text).partition("\f")
+    return whole.splitlines(), answer.splitlines()
+
+
+def predictions(logs: Iterable[Log], sizes: Sequence[int]) -> Iterator[PlainData]:
+    """Yield what each log predicts by its series of the most sizes, if it has any.
+
+    As plain data, with its sentence as `text`.
+    """
+    from fabbench.analysis.curve import predict, series_of
+
+    for size, log in product(sizes, logs):
+        name = log.case or log.benchmark
+        where = f"{log.source}: {name}"
+        for series in series_of(log)[:1]:
+            yield _prediction_record(where, size, predict(series, size))
+
+
+def _prediction_record(where: str, size: int, prediction: "Prediction") -> PlainData:
+    at = format_size(size)
+    figures = {}
+    if prediction.refused:
+        sentence = f"no prediction at {at}: {prediction.refused}."
+    else:
+        figures = picked(prediction, "rate", "low", "high")
+        rates = scale("B/s", prediction.rate)
+        rate = rates.quantity(prediction.rate)
+        low = rates.text(prediction.low)
+        high = rates.quantity(prediction.high)
+        sentence = f"predicted at {at}: {rate} (95 %: {low} to {high})."
+    return {
+        "size": size,
+        "nodes": None,  # those of the log
+        **figures,
+        "refused": prediction.refused,
+        "text": f"{where}: {sentence}",
+    }

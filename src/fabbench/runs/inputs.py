@@ -29,7 +29,7 @@ from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
 from fabbench.model.units import Sizes
 from fabbench.plan import STORE
-from fabbench.report.log_report import log_writer
+from fabbench.report.log_report import log_tables, log_writer
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
 from fabbench.runs.parse_file import LogStream, open_log, parse_stream, within
 
@@ -408,6 +408,7 @@ class Piece(NamedTuple):
     """A log with its text to print, or a file that could not be read."""
 
     text: str = ""
+    heading: str = ""  # Of a text for a terminal
     outcome: Outcome | None = None
     verdict: "Verdict | None" = None
     unread: Unread | None = None
@@ -528,7 +529,8 @@ def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
             log = part.labeled(within(entry, job.sizes))
             verdict = job.judge(log) if job.judge else None
             text = "".join(write(log, verdict))
-            yield Piece(text=text, outcome=entry.outcome, verdict=verdict)
+            heading = log_tables(log)[0].title if job.width else ""
+            yield Piece(text=text, heading=heading, outcome=entry.outcome, verdict=verdict)
         if not part.more:
             yield Piece(ends=True)
 
