@@ -51,9 +51,9 @@ and so is what has no Markdown.
 
 An option that several commands have is described once, here or below `fabbench run`; commands
 name those that they have, with their own defaults. "Repeatable" options can be given several times.
-Sizes are 1024-based: 64, 4K, 1G. "With …" names the launchers with which an option has an effect;
-with any other, it is an error. In csv, an [apostrophe](formats.md#output-is-plain-text) keeps a
-spreadsheet from running a cell.
+Sizes are 1024-based: 64, 4K, 1G. Times in SECONDS may be 90, 10m or 2h. "With …" names the
+launchers with which an option has an effect; with any other, it is an error. In csv, an
+[apostrophe](formats.md#output-is-plain-text) keeps a spreadsheet from running a cell.
 """
 RENDERED = (
     "An option without an effect in the chosen format (`--as`) is an error that names the "

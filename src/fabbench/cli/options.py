@@ -24,6 +24,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.formats import FORMATS, SUFFIXES
 from fabbench.model.options import (
+    SECONDS_IN,
     SIZES,
     Choice,
     Flag,
@@ -226,7 +227,6 @@ def _require_picture(form: str) -> None:
 
 
 _AGE = lazy(r"([0-9]{1,9})([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def _read_age(text: str) -> timedelta:
@@ -234,7 +234,7 @@ def _read_age(text: str) -> timedelta:
     if match is None:
         raise ValueError(f"{text!r} is not a valid age. Write 90s, 10m, 2h, 7d or 2w")
     number, unit = match.groups()
-    return timedelta(seconds=int(number) * _SECONDS[unit])
+    return timedelta(seconds=int(number) * SECONDS_IN[unit])
 
 
 def written_age(age: timedelta) -> str:
@@ -242,8 +242,8 @@ def written_age(age: timedelta) -> str:
     seconds = int(age.total_seconds())
     for unit in "dhm":
         # One of a unit is too coarse: 90 minutes are 90m
-        if seconds >= 2 * _SECONDS[unit]:
-            number = seconds // _SECONDS[unit]
+        if seconds >= 2 * SECONDS_IN[unit]:
+            number = seconds // SECONDS_IN[unit]
             return f"{number}{unit}"
     return f"{seconds}s"
 

@@ -47,7 +47,13 @@ _MAX_CONFIGURATIONS = 2  # Configurations that a row of the table names
 
 @click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
 @takes("store", *FILTERS, "since")
-@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Only the newest N runs. (In `run`, -n is --iterations.)",
+)
 @results("list", "How to write the list.")
 @click.pass_context
 def runs(

@@ -26,7 +26,8 @@ FORMER = {"trials": "iterations", "test": "program"}
 """Long names that options had, without dashes → what they are now: both are taken."""
 
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
-_NUMBER = lazy(r"(\d{1,18}(?:\.\d{0,18})?)s?", re.ASCII)
+_TIME = lazy(r"(\d{1,18}(?:\.\d{0,18})?)([smh]?)", re.ASCII)
+SECONDS_IN = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -98,18 +99,17 @@ class Whole(Type):
 
 
 class Seconds(Type):
-    """A time in seconds, at least `low`; without it, more than 0."""
+    """A time in seconds, also as ``10m`` or ``2h``: at least `low`; without it, more than 0."""
 
     def __init__(self, low: int = 0) -> None:
         def read(text: str) -> float | None:
-            number = _NUMBER.fullmatch(text)
-            if number is None:
+            time = _TIME.fullmatch(text)
+            if time is None:
                 return None
-            seconds = float(number[1])
+            seconds = float(time[1]) * SECONDS_IN[time[2]]
             return seconds if seconds and seconds >= low else None  # 0 is valid nowhere
 
-        expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
-        super().__init__(expected, "SECONDS", read)
+        super().__init__("a number of seconds, 1 or more, or 10m, 2h", "SECONDS", read)
 
 
 class Choice(Type):

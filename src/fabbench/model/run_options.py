@@ -36,7 +36,8 @@ class RunOptions:
     )
     repeats: int | None = option(
         Whole(1, 999, "N|auto", auto=True),
-        "Repeats of each configuration. auto: until every gate, or else the headline, is decided. "
+        "Repeats of each configuration, in turns (A B B A). auto: until every gate, or else the "
+        "headline, is decided. "
         "Default: 3 with several configurations, else 1.",
         "--repeat",
     )
