@@ -53,6 +53,8 @@ def test_the_page_names_every_function() -> None:
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     cells = json.loads(notebook.read_text("utf-8"))["cells"]
     programs = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    # What shows a picture runs in a notebook only
+    programs = [each for each in programs if "IPython" not in each]
     assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
     printed = ran(
         "\n".join(["import os", "os.chdir('examples')", *programs, "print(table)"]), tmp_path
