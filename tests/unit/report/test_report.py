@@ -62,7 +62,7 @@ def test_three_tables_begin_with_a_summary_at_the_largest_size() -> None:
     )
     summary = comparison_tables.tables_of_comparison(compare([new, old]), terminal=True)[0]
     assert summary.title == "Summary"
-    assert summary.rows[1] == ["half busbw", "1 GB", "6 GB/s", "3 GB/s", "2.0x"]
+    assert summary.rows[1] == ["half busbw", "1 GB", "6 GB/s", "3 GB/s", "2.0 x"]
     few = compare([rates("new", [(GB, 2)]), rates("old", [(GB, 1)])])
     assert comparison_tables.tables_of_comparison(few)[0].title == ""
 
