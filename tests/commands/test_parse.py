@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -402,3 +403,31 @@ def test_fewer_nics_than_were_asked_for_are_off_fabric(tmp_path: Path) -> None:
         assert parse(str(log), *known).exit_code == 4
         assert runner().invoke(cli, ["explain", str(log), *known]).exit_code == 4
         assert runner().invoke(cli, ["compare", str(log), str(P4D), *known]).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("parse examples/logs/allreduce-2node-socket.txt", ["peak 5.58 GB/s at 32 MB"]),
+        ("parse examples/logs", ["logs: ", "x-ofi-efa-missing.txt: all_reduce: off-fabric"]),
+        (
+            "explain examples/logs/x-ofi-efa-missing.txt --efa",
+            ["all_reduce: off-fabric", "efa was requested", "(plugin-failed)", "fi_info -p efa"],
+        ),
+    ],
+)
+def test_a_text_that_is_longer_than_the_terminal_ends_with_its_answer(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    said: Sequence[str],
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for lines, is_long in (("12", True), ("500", False)):
+        for name, value in (("COLUMNS", "80"), ("LINES", lines), ("NO_COLOR", "1")):
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit):
+            cli.main(words.split(), "fabbench")
+        shown = capsys.readouterr().out
+        end = " ".join(shown.splitlines()[-12:])
+        assert all(each in end for each in said) == is_long
