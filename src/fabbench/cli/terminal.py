@@ -260,8 +260,7 @@ def show(render: Render, *what: Any, answer: Sequence[str] = (), **more: Any) ->
 
 def end_with(answer: Sequence[str], lines: int) -> None:
     """Write the answer again below a text of so many lines, if it has scrolled away."""
-    is_long = lines >= get_terminal_size().lines
-    if answer and is_long and sys.stdout.isatty():
+    if answer and sys.stdout.isatty() and lines >= get_terminal_size().lines:
         from fabbench.report import closing_lines
 
         write_drawn(drawn(closing_lines, answer))

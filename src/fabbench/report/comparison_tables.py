@@ -149,9 +149,9 @@ def _lagging_sentence(rails: RailFigures, device: str, part: float) -> str:
     measured = _rail_quantity(rails, rails.figures[device])
     usual = _rail_quantity(rails, rails.mean)
     percent = format(100 * part, ".0f")
-    marked = format(LAGGING, ".0%")
+    marked = format(100 * LAGGING, ".0f")
     at = format_size(rails.size)
-    worse = f"{percent} % worse than the mean of {usual} (more than {marked} is marked)"
+    worse = f"{percent} % worse than the mean of {usual} (more than {marked} % is marked)"
     return f"{rails.column}: {device} stands out at {at}: {measured}, {worse}."
 
 
