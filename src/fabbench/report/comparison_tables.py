@@ -198,7 +198,7 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     for index, label in enumerate(labels):
         columns.append((label, "r", partial(_figure_cell, index, Scale.quantity)))
     for index, speedup in enumerate(_speedups(labels)):
-        columns.append((speedup, "r", partial(_change_cell, index, terminal)))
+        columns.append((speedup, "r", partial(_change_cell, index)))
     lines: list[_Line] = []
     for section in comparison.sections:
         row = headline_row(section)
