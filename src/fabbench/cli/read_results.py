@@ -286,13 +286,6 @@ def compare_inputs(
     proof = known_proof(given)
     # A baseline that is named among the others, too, is the last column, once.
     others = [each for each in inputs if each != baseline] or inputs
-    # The baseline, or None, is one more than the others if these differ from each other
-    if len({*others, baseline}) <= len(others):
-        terminal.notify("An input is named twice: it is compared with itself.")
-    repeats = repeats_of(inputs)
-    if len(repeats) < len(inputs):
-        again = shlex.join(["fabbench", "compare", *repeats])
-        terminal.notify(f"These look like repeats. To compare them as such: {again}")
     columns = load(*others, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
         label = columns[0].label
@@ -312,6 +305,13 @@ def compare_inputs(
     verdict = judge(comparison)
     terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)
+    # Below a long table: above it they would scroll away
+    if len({*others, baseline}) <= len(others):
+        terminal.notify("An input is named twice: it is compared with itself.")
+    repeats = repeats_of(inputs)
+    if len(repeats) < len(inputs):
+        again = shlex.join(["fabbench", "compare", *repeats])
+        terminal.notify(f"These look like repeats. To compare them as such: {again}")
     return comparison.status if verdict is None else worst(comparison.status, verdict.status)
 
 

@@ -40,7 +40,7 @@ class _RenderCommand(RunCommand):
             required=True,
             type=OptionType(kind),
             metavar=kind.metavar,
-            help="What to print.",
+            help="What to print. A script takes its hosts as arguments, when it runs.",
         )
         return [form, *CONFIGURATION_FLAGS, *self.run_and_launcher_parameters(), output_option()]
 

@@ -43,7 +43,7 @@ def tables_of_comparison(
     groups = section_groups(comparison)
     tables: list[Table] = []
     if len(groups) >= SEVERAL:
-        tables.append(summary_table(comparison, terminal=terminal))
+        tables.append(summary_table(comparison))
     tables += [section_table(comparison, sections, terminal=terminal) for sections in groups]
     return [*tables, *remarks(comparison, verdict)]
 
@@ -185,7 +185,7 @@ SEVERAL = 3
 """From so many tables on, there is a summary."""
 
 
-def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
+def summary_table(comparison: Comparison) -> Table:
     """Return a row per section.
 
     A rate at the largest size that every column has, a time at the smallest.

@@ -370,8 +370,8 @@ def folded(
 ) -> list[str]:
     """Return a text in lines of at most `width` columns, between words; None: in one line.
 
-    `first` is before the first line, `indent` before the others. A word stays `whole`, to be copied;
-    else it may end at a hyphen, and a longer one anywhere.
+    `first` is before the first line, `indent` before the others. A word stays `whole`, to be
+    copied; else it may be cut at a hyphen, and a longer one anywhere.
     """
     line = first + _cell_text(text)
     if width is None or _cell_width(line) <= width:
