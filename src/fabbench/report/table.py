@@ -370,8 +370,8 @@ def folded(
 ) -> list[str]:
     """Return a text in lines of at most `width` columns, between words; None: in one line.
 
-    `first` is before the first line, `indent` before the others. A word stays `whole`, to be
-    copied; else it may be cut at a hyphen, and a longer one anywhere.
+    `first` is before the first line, `indent` before the others. A longer word stays `whole`, to be
+    copied.
     """
     line = first + _cell_text(text)
     if width is None or _cell_width(line) <= width:
@@ -389,7 +389,7 @@ def folded(
         first,
         indent,
         break_long_words=not whole,
-        break_on_hyphens=not whole,
+        break_on_hyphens=False,
     )
     return [wrapped.replace("\0", "") for wrapped in wrapper.wrap(wide)]
 
