@@ -399,7 +399,11 @@ class Launcher(ABC):
         Raise RequestError if the launcher cannot.
         """
         del target, everywhere, force
-        raise RequestError(f"The launcher {self.name} cannot list what runs left behind.")
+        raise RequestError(
+            f"The launcher {self.name} cannot list what runs left behind.",
+            hint="What a killed run leaves there ends by itself. Pods and jobs of Slurm are listed "
+            "with --on kubernetes or --on slurm.",
+        )
 
 
 def notify(sentence: str) -> None:
