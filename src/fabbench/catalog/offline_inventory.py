@@ -159,7 +159,8 @@ def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> i
         host = name or "Without --instance-type a host"
         raise MachineError(
             f"{host} has no GPU.",
-            hint="Pass the --instance-type of hosts with GPUs, or --gpus N (GPUs per host).",
+            hint="Pass the --instance-type of hosts with GPUs, or how many each has: --gpus N, for "
+            "pods --pod-request nvidia.com/gpu=N.",
         )
     return gpus
 
