@@ -50,4 +50,4 @@ def test_a_baseline_that_is_named_twice_is_the_last_column_once(tmp_path: Path) 
     assert (sources(done), done.stderr) == ([other, one], "")
     for words in ((one, one), (one, "--baseline", one)):
         done = fabbench(tmp_path, "compare", *words, "--json")
-        assert (sources(done), "named twice" in done.stderr) == ([one, one], True)
+        assert (sources(done), "is named 2 times" in done.stderr) == ([one, one], True)

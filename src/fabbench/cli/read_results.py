@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections import Counter
 from functools import partial
 from itertools import groupby, starmap, zip_longest
 from pathlib import Path
@@ -306,8 +307,9 @@ def compare_inputs(
     terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)
     # Below a long table: above it they would scroll away
-    if len({*others, baseline}) <= len(others):
-        terminal.notify("An input is named twice: it is compared with itself.")
+    for name, times in Counter([*others, baseline]).items():
+        if times > 1:
+            terminal.notify(f"{name} is named {times} times: it is compared with itself.")
     repeats = repeats_of(inputs)
     if len(repeats) < len(inputs):
         again = shlex.join(["fabbench", "compare", *repeats])

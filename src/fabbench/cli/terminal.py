@@ -287,7 +287,7 @@ def remove(
     yes: bool,
 ) -> Exit:
     """Remove runs, unless the answer is no; without a terminal, `hint` says what removes them."""
-    interactive = sys.stdin is not None and sys.stdin.isatty()
+    interactive = sys.stdin.isatty()
     what = counted(len(runs), "run")
     if not yes and not interactive:
         say(f"Nothing was removed. {hint}")
