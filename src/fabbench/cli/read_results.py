@@ -175,8 +175,7 @@ def explain(
     else:
         for log in logs:
             text, answer = diagnosis(log)
-            lines = sum(map(terminal.write_line, text))
-            terminal.end_with(answer, lines)
+            terminal.end_with(answer, sum(map(terminal.write_line, text)))
         for each in predicted:
             terminal.write_line(str(each["text"]))
     judged = terminal.print_verdicts(verdicts)
