@@ -201,8 +201,8 @@ class RunGroup(SuggestingGroup):
         # Options before the benchmark are the group's own, which it would ignore
         typed = {} if ctx.resilient_parsing else typed_flags(ctx)
         for name, flag in typed.items():
-            if name in ctx.params:  # Switches such as --quiet are not, and count anywhere
-                hint = f"{ctx.command_path} {args[0]} {flag} …"
+            if name in ctx.params:
+                hint = f"Leave it out, or write it after {args[0]}, if that has it."
                 raise RequestError(f"{flag} has no effect before {args[0]}.", hint=hint)
         return super().resolve_command(ctx, args)
 
