@@ -176,8 +176,6 @@ def explain(
         for log in logs:
             text, answer = diagnosis(log)
             terminal.end_with(answer, sum(map(terminal.write_line, text)))
-        for each in predicted:
-            terminal.write_line(str(each["text"]))
     judged = terminal.print_verdicts(verdicts)
     status = status_of([log.outcome for log in logs], [Outcome.OBSERVED])
     return worst(status, judged, terminal.say_unread(unread))

@@ -426,38 +426,3 @@ def diagnosis(log: Log) -> tuple[list[str], list[str]]:
     )
     whole, _, answer = str(text).partition("\f")
     return whole.splitlines(), answer.splitlines()
-
-
-def predictions(logs: Iterable[Log], sizes: Sequence[int]) -> Iterator[PlainData]:
-    """Yield what each log predicts by its series of the most sizes, if it has any.
-
-    As plain data, with its sentence as `text`.
-    """
-    from fabbench.analysis.curve import predict, series_of
-
-    for size, log in product(sizes, logs):
-        name = log.case or log.benchmark
-        where = f"{log.source}: {name}"
-        for series in series_of(log)[:1]:
-            yield _prediction_record(where, size, predict(series, size))
-
-
-def _prediction_record(where: str, size: int, prediction: "Prediction") -> PlainData:
-    at = format_size(size)
-    figures = {}
-    if prediction.refused:
-        sentence = f"no prediction at {at}: {prediction.refused}."
-    else:
-        figures = picked(prediction, "rate", "low", "high")
-        rates = scale("B/s", prediction.rate)
-        rate = rates.quantity(prediction.rate)
-        low = rates.text(prediction.low)
-        high = rates.quantity(prediction.high)
-        sentence = f"predicted at {at}: {rate} (95 %: {low} to {high})."
-    return {
-        "size": size,
-        "nodes": None,  # those of the log
-        **figures,
-        "refused": prediction.refused,
-        "text": f"{where}: {sentence}",
-    }
