@@ -75,6 +75,7 @@ GUIDES = {
     "watch": "watch",
     "run": "runs",
     "sweep": "sweep",
+    "tune": "tune",
     "rerun": "runs#list-show-repeat-remove",
     "render": "render",
     "compare": "compare",
@@ -191,7 +192,7 @@ def _shared(root: click.Context, everywhere: list[Entry]) -> dict[str, list[Entr
 def _of_benchmark(context: click.Context, *groups: str) -> bool:
     """Return whether a command is that of a benchmark, below one of these groups."""
     return context.parent is not None and context.parent.info_name in (
-        groups or ("run", "render", "sweep")
+        groups or ("run", "render", "sweep", "tune")
     )
 
 
@@ -199,7 +200,7 @@ def _described(
     context: click.Context, command: click.Command, sections: Mapping[str, list[Entry]]
 ) -> Iterator[str]:
     """Describe a command: what it does, its own options, and which it shares."""
-    if _of_benchmark(context, "render", "sweep"):
+    if _of_benchmark(context, "render", "sweep", "tune"):
         return
     root, group = context.find_root(), context.info_name or ""
     path = context.command_path.removeprefix("fabbench ")
@@ -231,7 +232,9 @@ def _described(
     yield from _references(
         [*shared, *(flags[each.flag] for each, short in own if not short.about)], sections
     )
-    if group in ("render", "sweep"):
+    if group == "tune":
+        yield "\nEach benchmark has its options of [fabbench run](#fabbench-run)."
+    elif group in ("render", "sweep"):
         yield from _differences(below, _subcommands(root, "run"))
     elif common and group != "run":
         yield "\n" + _wrapped(

@@ -216,11 +216,12 @@ def test_every_command_and_option_is_documented() -> None:
         assert command.help, path
         group, _, below = path.removeprefix("fabbench ").partition(" ")
         section = section_of(reference, f"fabbench {group}").partition("\n### ")[0]
-        if group in {"run", "render", "sweep"}:
+        if group in {"run", "render", "sweep", "tune"}:
             section += section_of(reference, "fabbench run").partition("\n### ")[0]
         if below:
             section += section_of(
-                reference, path if group not in {"render", "sweep"} else f"fabbench run {below}"
+                reference,
+                path if group not in {"render", "sweep", "tune"} else f"fabbench run {below}",
             )
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:

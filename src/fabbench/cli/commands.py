@@ -115,7 +115,7 @@ _COMMON_OPTIONS = frozenset({
     *("collectives", "tests", "test", "program", "min_bytes", "max_bytes", "sizes", "iterations"),
     *("devices", "fabrics", "efa", "ab", "repeats", "env", "dry_run", "mode", "resume"),
     *("on", "as_form", "hosts", "hostfile", "nodes", "gpus", "instance_type", "rare"),
-    *("gates", "baseline", "groups", "benchmarks", "deep", "form", "output"),
+    *("gates", "baseline", "groups", "benchmarks", "arms", "deep", "form", "output"),
     *("older_than", "whole", "yes", "everywhere", "force"),
 })  # fmt: skip
 """The options of commands with many that ``-h`` shows."""

@@ -152,7 +152,7 @@ class RunCommand(SectionedCommand):
         junit = value_of(line.given, "junit")
         require_writable(junit, "--junit")
         if value_of(line.given, "dry_run"):
-            _show_plan(request, form)
+            show_plan(request, form)
             return Exit.FINE
         watched = partial(watching, metric=request.metric)
         with interruptible():
@@ -313,7 +313,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _show_plan(request: "RunRequest", form: str | None) -> None:
+def show_plan(request: "RunRequest", form: str | None) -> None:
     """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
     from fabbench.hosts.discover import unmet
     from fabbench.launchers.batch_job import longest_s
@@ -482,7 +482,7 @@ def command_line_again(
     what = "Going on with" if resumed else "Repeating"
     terminal.say(f"{what} run {stored.id}: {shlex.join(stored.command)}")
     name = stored.command[1]  # After `fabbench`
-    if name not in {"sweep", "accept"}:
+    if name not in {"sweep", "accept", "tune"}:
         name = "run"  # A damaged run could name any command: no other is started
     typed = stored.command[2:]
     words = rerun_words(typed, more, target=stored.target, store=store)

@@ -11,6 +11,9 @@ SUFFIXES = {
     "openmetrics": ".prom",
     "comment": "",
     "ctrf": "",
+    "conf": ".conf",
+    "env": ".env",
+    "yaml": ".yaml",
 }
 """Every format → how the names of its files end, by which ``-o FILE`` chooses it."""
 
@@ -24,6 +27,7 @@ _WRITTEN = {
     "diagnosis": "text json",
     "configuration": "text json",
     "page": "html",
+    "settings": "text conf env yaml",
 }
 FORMATS = {kind: words.split() for kind, words in _WRITTEN.items()}
 """Kind of result → its formats, the default first. On a terminal, text comes before Markdown."""

@@ -42,10 +42,14 @@ class RunOptions:
         "--repeat",
     )
     max_repeats: int | None = option(
-        Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats"
+        Whole(3, 999),
+        "Maximum repeats with --repeat auto, or of each variant of a tune. Default: 20.",
+        "--max-repeats",
     )
     max_time: float | None = option(
-        Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time"
+        Seconds(),
+        "With --repeat auto, or in each run of a tune, start no repeat after this time.",
+        "--max-time",
     )
     env: Mapping[str, str | None] = option(
         Environment(passed=True),

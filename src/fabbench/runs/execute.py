@@ -34,6 +34,7 @@ AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
 Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
 ShouldStop: TypeAlias = Callable[[int, Logs], bool]
+Wanted: TypeAlias = Callable[[Execution], bool]
 
 
 class Watcher:
@@ -74,35 +75,37 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     *,
     keep_going: bool = False,
     should_stop: ShouldStop = lambda number, logs: False,  # noqa: ARG005
+    wanted: Wanted = lambda execution: True,  # noqa: ARG005
 ) -> PlanResult:
     """Run all executions in order. Ctrl-C and errors end it early; they are part of the result.
 
-    `should_stop` returns after each execution whether it was the last one needed. An execution on
-    the wrong network is aborted at once, unless `keep_going`.
+    `should_stop` returns after each execution whether it was the last one needed, and `wanted`
+    before each whether it is carried out: the stored schedule of a run that ends has no other. An
+    execution on the wrong network is aborted at once, unless `keep_going`.
     """
     logs: dict[str, list[Log]] = {configuration.label: [] for configuration in plan.configurations}
     missing = len(plan.executions)
     stops: list[Stop] = []
     with _collecting(stops):
+        carried_out: list[Execution] = []
         for number, execution in enumerate(plan.executions, 1):
-            watcher.begin(execution, number)
-            judged: Sequence[Log] = writer.kept.get(execution.id, ())  # of a resumed run
-            stop: Stop | None = None
-            if not judged:
+            if wanted(execution):
+                watcher.begin(execution, number)
                 running = RunningExecution(
                     execution, plan.benchmark, watcher, keep_going=keep_going
                 )
-                judged, stop = running.run(allocation, writer)
-            if stop is None:
+                judged, stop = running.run_unless_kept(allocation, writer)
+                carried_out.append(execution)
+                logs[execution.configuration.label] += judged
+                watcher.end(execution, judged)
+                if stop is not None:
+                    raise stop
                 missing -= 1
-            logs[execution.configuration.label] += judged
-            watcher.end(execution, tuple(judged))
-            if stop is not None:
-                raise stop
             if should_stop(number, logs):
-                missing = 0
-                writer.end_schedule(plan.executions[:number])
                 break
+        missing = 0
+        if len(carried_out) < len(plan.executions):
+            writer.end_schedule(carried_out)
     by_configuration = {label: tuple(some) for label, some in logs.items()}
     return PlanResult(by_configuration, _first(stops), missing)
 
@@ -155,6 +158,13 @@ class RunningExecution:
         self._watcher = watcher
         self._keep_going = keep_going  # On the wrong network, which else aborts it
         self._logs: list[Log] = []
+
+    def run_unless_kept(
+        self, allocation: Allocation, writer: RunWriter
+    ) -> tuple[tuple[Log, ...], Stop | None]:
+        """Run the execution as `run` does, unless the logs of a resumed run are kept."""
+        kept = writer.kept.get(self._execution.id)
+        return (tuple(kept), None) if kept else self.run(allocation, writer)
 
     def run(self, allocation: Allocation, writer: RunWriter) -> tuple[tuple[Log, ...], Stop | None]:
         """Run the execution, and judge it however it ends.

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, compare
@@ -31,7 +31,7 @@ from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Log
 from fabbench.model.messages import counted
-from fabbench.model.plan import Plan
+from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_sizes
 from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.gates import Gate, parse_gates
@@ -133,6 +133,19 @@ def stop_condition(
 # ---------------------------------------------------------------- a run
 
 
+class Steering(Protocol):
+    """Decides while a run goes on what of its plan is carried out."""
+
+    def prepared(self, planned: Plan) -> Plan:
+        """Return the plan with what its executions need besides."""
+
+    def wanted(self, execution: Execution) -> bool:
+        """Return whether an execution is carried out."""
+
+    def enough(self, number: int, columns: Columns) -> bool:
+        """Return whether the execution of this number, which ended, was the last one needed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """The result of a run."""
@@ -163,18 +176,20 @@ class RunResult:
         )
 
 
-def run(
+def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
     request: RunRequest,
     *,
     notify: Notify = lambda sentence: None,  # noqa: ARG005 - ignored by default
     watching: Watching = lambda planned: nullcontext(Watcher()),  # noqa: ARG005 - ignored by default
     resume: StoredRun | None = None,
     held: Allocation | None = None,
+    steering: Steering | None = None,
 ) -> RunResult:
     """Carry out a request, store it, and compare the results.
 
     `resume` is a run of the same request that was interrupted: its executions that are ok are kept.
-    `held` are machines to use, which stay held; None: those of the request's target.
+    `held` are machines to use, which stay held; None: those of the request's target. `steering`
+    decides in place of the request how often what is measured.
 
     Raise FabbenchError if it cannot start: for an invalid request, or hosts that cannot be
     allocated. Any later error is part of the result.
@@ -186,7 +201,8 @@ def run(
                 hint=f"Measure again: fabbench rerun {resume.id}.",
             )
         request = same_nodes(request, resume.hosts)
-    measure = partial(_measure, request, _early_baseline(request), notify, watching, resume)
+    baseline = _early_baseline(request)
+    measure = partial(_measure, request, baseline, notify, watching, resume, steering)
     needs = replace(request.work.needs, fabrics=request.fabrics)
     (baseline, writer, measured), release_failure = on_machines(
         request.target, needs, held, measure
@@ -240,12 +256,15 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     notify: Notify,
     watching: Watching,
     resume: StoredRun | None,
+    steering: Steering | None,
     allocation: Allocation,
 ) -> tuple[Columns, RunWriter, PlanResult]:
     """Plan a request for machines and carry it out. Return its baseline, store and result."""
     inventory = allocation.inventory
     notify(_chosen_target(request, inventory))
     planned, baseline = _planned(request, baseline, inventory)
+    if steering is not None:
+        planned = steering.prepared(planned)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _no_adaptive_in_one_job(request.target.launcher)
     writer = RunWriter(request, inventory, planned, resume)
@@ -270,6 +289,11 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
             request.adaptive, len(planned.configurations), look_at, watcher.notify
         )
         how: Any = {"keep_going": request.keep_going, "should_stop": enough}
+        if steering is not None:
+            how["wanted"] = steering.wanted
+            how["should_stop"] = lambda number, logs: steering.enough(
+                number, stored_columns(writer.run, logs=logs)
+            )
         return baseline, writer, carry_out(planned, allocation, writer, watcher, **how)
 
 
@@ -283,9 +307,9 @@ def _chosen_target(request: RunRequest, inventory: Inventory) -> str:
 
 def _no_adaptive_in_one_job(launcher: str) -> RequestError:
     return RequestError(
-        f"--repeat auto has no effect with {launcher}, which runs everything as one job.",
-        hint="Give a number, or run where executions are started one by one: local, ssh or "
-        "kubernetes.",
+        f"--repeat auto and tune have no effect with {launcher}: it runs all as one job.",
+        hint="Give a number of repeats, or run where executions are started one by one: local, "
+        "ssh or kubernetes.",
     )
 
 

@@ -25,6 +25,7 @@ STANDIN_RACK=1             NVLink connects the hosts
 STANDIN_NICS=4             NICs of each rank, of which NCCL_IB_HCA and FI_EFA_IFACE choose
 STANDIN_BAD_NIC=NAME      as a file: this NIC of this host has half of its speed
 STANDIN_ROW_S=0            seconds for each row
+STANDIN_DEAF=1             use the same algorithm whatever NCCL_ALGO and NCCL_PROTO say
 STANDIN_SPEED=1, _JITTER=0, _SEED=process id   scale the figures, and let them vary
 """
 
@@ -109,7 +110,7 @@ def run(program: str, options: Arguments, out: Writer) -> int:
         assert meeting
         follow(place, meeting)
     else:
-        lead(table, out, meeting)
+        lead(table, out, meeting, debug)
     debug.line(
         "comm 0x55df4a2eb2c{rank} rank {rank} nranks {ranks} cudaDev {local} - Destroy COMPLETE"
     )
@@ -239,7 +240,7 @@ def fail(place: Place, out: Writer) -> int:
     return 3
 
 
-def lead(table: Table, out: Writer, meeting: Meeting | Call | None) -> None:
+def lead(table: Table, out: Writer, meeting: Meeting | Call | None, debug: Debug) -> None:
     """Print the rows, as rank 0."""
     out.write(table.header())
     if rate := setting("FLOOD"):
@@ -259,7 +260,22 @@ def lead(table: Table, out: Writer, meeting: Meeting | Call | None) -> None:
         while waits(requested):
             time.sleep(0.05)
         time.sleep(pause)
+        tell_choice(debug, table.collective, requested)
         out.write(table.row(requested))
+
+
+def tell_choice(debug: Debug, collective: str, requested: int) -> None:
+    """Say which algorithm it "uses", as NCCL's subsystem TUNING does."""
+    if "TUNING" not in os.environ.get("NCCL_DEBUG_SUBSYS", ""):
+        return
+    asked = {} if setting("DEAF") else os.environ
+    name = collective.title().replace("_", "")
+    channels = int(asked.get("NCCL_MAX_NCHANNELS", "16"))
+    debug.line(
+        f"{name}: {requested} Bytes -> Algo {asked.get('NCCL_ALGO', 'RING')} "
+        f"proto {asked.get('NCCL_PROTO', 'SIMPLE')} "
+        f"channel{{{{Lo..Hi}}}}={{{{0..{channels - 1}}}}}"
+    )
 
 
 def flood(out: Writer, rate: float) -> NoReturn:

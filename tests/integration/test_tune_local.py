@@ -1,0 +1,126 @@
+"""`fabbench tune` on this machine: real mpirun, and a stand-in for NCCL that plays recordings.
+
+Arms are really faster or slower: the stand-in's speed is one of their variables.
+"""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from fabbench.runs.store import StoredRun, runs
+from tests.support.host_fixtures import STANDIN
+from tests.support.local_runs import eventually, fabbench, nothing_left, output, start_program
+
+pytestmark = pytest.mark.local
+
+FASTER = """
+[[arms]]
+name = "faster"
+env = {STANDIN_SPEED = "1.5", NCCL_ALGO = "RING"}
+"""
+OTHERS = """
+[[arms]]
+name = "slower"
+env = {STANDIN_SPEED = "0.5", NCCL_ALGO = "TREE"}
+
+[[arms]]
+name = "deaf"
+env = {STANDIN_SPEED = "1.5", STANDIN_DEAF = "1", NCCL_ALGO = "TREE"}
+
+[[arms]]
+name = "dead"
+env = {STANDIN_EXIT_AT = "64:0:1"}
+"""
+EQUAL = """
+[[arms]]
+name = "simple"
+env = {NCCL_PROTO = "SIMPLE"}
+"""
+
+
+def arguments(folder: Path, arms: str, *more: str) -> tuple[str, ...]:
+    file = folder / "arms.toml"
+    file.write_text(arms)
+    where = ("--on", "local", "--gpus", "2", "--bin-dir", str(STANDIN), "-b", "1M", "-e", "2M")
+    how = ("--arms", str(file), "--max-repeats", "4", "--env", "STANDIN_JITTER=0.005")
+    return ("tune", "nccl", *where, *how, *more)
+
+
+def stored(store: Path) -> list[StoredRun]:
+    return sorted(map(StoredRun, runs(store)), key=lambda run: run.path.name)
+
+
+@pytest.mark.slow
+def test_what_is_faster_is_confirmed_and_written(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    settings = tmp_path / "tuned.yaml"
+    done = fabbench(store, *arguments(tmp_path, FASTER + OTHERS, "-o", str(settings)))
+    assert done.returncode == 0, done.stderr
+    assert "deaf is out: void: NCCL_ALGO=TREE, and NCCL ran RING/SIMPLE" in done.stderr
+    assert "dead is out: failed" in done.stderr
+    assert "slower is out: slower than the default" in done.stderr
+    first, second = stored(store)
+    labels = [execution.configuration for execution in first.executions]
+    assert [labels.count(name) for name in ("deaf", "dead", "slower")] == [1, 1, 3]
+    assert labels.count("faster") == labels.count("default")
+    assert {execution.configuration for execution in second.executions} == {"tuned", "default"}
+    text = settings.read_text()
+    assert second.id in text
+    assert 'STANDIN_SPEED: "1.5"' in text
+    assert nothing_left(store)
+    assert fabbench(store, "show", first.id).returncode in {0, 4}
+
+
+@pytest.mark.slow
+def test_without_a_gain_no_file_is_written(tmp_path: Path) -> None:
+    settings = tmp_path / "nccl.conf"
+    done = fabbench(tmp_path / "store", *arguments(tmp_path, EQUAL, "-o", str(settings)))
+    assert done.returncode == 1, done.stderr
+    assert "Nothing beats the default." in done.stderr
+    assert not settings.exists()
+    assert len(stored(tmp_path / "store")) == 1
+
+
+@pytest.mark.slow
+def test_an_interrupted_tune_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    running = start_program(store, arguments(tmp_path, FASTER))
+    assert eventually(lambda: output(store).count("Avg bus bandwidth") > 2 or running.poll())
+    running.send_signal(signal.SIGINT)
+    said, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors
+    assert "Not decided: it ended early." in said
+    assert "--resume" in errors
+    (run,) = stored(store)
+    ended = [execution.id for execution in run.executions if execution.is_ok]
+    assert len(ended) > 1
+    again = fabbench(store, "run", "--resume", str(run.path))
+    assert again.returncode == 0, again.stderr
+    assert "Better than the default, and nowhere slower: STANDIN_SPEED=1.5" in again.stdout
+    first, _ = stored(store)
+    assert first.id == run.id
+    assert nothing_left(store)
+
+
+def test_arms_of_another_benchmark_are_refused(tmp_path: Path) -> None:
+    done = fabbench(tmp_path, "tune", "pingpong", "--on", "local", "--arms", "efa", "--dry-run")
+    assert done.returncode == 2
+    done = fabbench(tmp_path, "tune", "pingpong", "--on", "local", "--dry-run", "--fabric", "tcp")
+    assert done.returncode == 0, done.stderr
+    assert "rx-size-512" in done.stdout
+
+
+def test_one_fabric_is_tuned(tmp_path: Path) -> None:
+    done = fabbench(tmp_path, "tune", "pingpong", "--on", "local", "--ab", "--dry-run")
+    assert done.returncode == 2
+    assert "tune takes one fabric" in done.stderr
+
+
+@pytest.mark.slow
+def test_without_a_default_there_is_no_answer(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    done = fabbench(store, *arguments(tmp_path, EQUAL, "--env", "STANDIN_EXIT_AT=1M:0:1"))
+    assert done.returncode == 4, done.stderr
+    assert "The default is not ok. failed" in done.stderr
+    assert "Not decided: it ended early." in done.stdout

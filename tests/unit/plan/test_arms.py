@@ -1,0 +1,51 @@
+"""The arms of a tune: sets of fabbench's own, and files."""
+
+from pathlib import Path
+
+import pytest
+
+from fabbench.model.errors import RequestError
+from fabbench.plan.arms import arms_of
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "count"),
+    [("basic", "nccl", 6), ("full", "torch", 18), ("osu", "osu", 4), ("pingpong", "pingpong", 6)],
+)
+def test_sets(name: str, benchmark: str, count: int) -> None:
+    assert len(arms_of(name, benchmark)) == count
+
+
+def test_full_fixes_the_number_of_channels() -> None:
+    (arm,) = [each for each in arms_of("full", "nccl") if each.name == "tree-ll128-16"]
+    assert arm.env == {
+        "NCCL_ALGO": "TREE",
+        "NCCL_PROTO": "LL128",
+        "NCCL_MIN_NCHANNELS": "16",
+        "NCCL_MAX_NCHANNELS": "16",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[[arms]]\nname = "tcp"\nenv = {A = "1"}', "'tcp' is not a valid variant name"),
+        ('[[arms]]\nname = "a"\nenv = {"A-B" = "1"}', "does not set a variable"),
+        ('[[arms]]\nname = "a"', "arms.toml:1: Object missing required field `env`"),
+        ("[[arms", "arms.toml:"),
+        ('[[arms]]\nname = "a"\nenv = {}\nbenchmarks = ["osu"]', "is for osu"),
+    ],
+)
+def test_a_wrong_file_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "arms.toml"
+    file.write_text(text)
+    with pytest.raises(RequestError, match=words):
+        arms_of(str(file), "nccl")
+
+
+@pytest.mark.parametrize(
+    ("given", "benchmark"), [("basik", "nccl"), ("no.toml", "nccl"), ("efa", "osu")]
+)
+def test_what_is_not_there_is_refused(given: str, benchmark: str) -> None:
+    with pytest.raises(RequestError):
+        arms_of(given, benchmark)
