@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from fabbench.analysis.tuning import DEFAULT
+from fabbench.plan.arms import DEFAULT
 from tests.support.simulated_tunes import (
     CELLS,
     Gains,

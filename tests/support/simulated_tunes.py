@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from fabbench.analysis.tuning import DEFAULT, TunedSize, Tuning
+from fabbench.analysis.statistics import TwoSamples, Values
+from fabbench.analysis.tuning import Samples, TunedSize, Tuning
+from fabbench.plan.arms import DEFAULT
 from tests.support.paths import DATA
 
 SIZES = tuple(8 << (2 * step) for step in range(14))
@@ -70,11 +72,25 @@ def simulated(
             of_execution = noise(chance)
             for cell, sides in samples.items():
                 sides[arm][repeat] = gains.get(arm, {}).get(cell, 0.0) + of_execution[cell]
-        tuning.look(samples, {}, repeat)
+        tuning.look(against_default(samples), repeat)
         done.claimed |= {(arm, cell) for cell, arm in tuning.leaders.items() if arm != DEFAULT}
-        if tuning.decided:
+        if not tuning.open:
             break
     return done
+
+
+def against_default(
+    samples: Mapping[TunedSize, Mapping[str, Values]], rounding: float = 0.0
+) -> Samples:
+    """Return samples as a tuning looks at them."""
+    return {
+        cell: {
+            arm: TwoSamples(new=values, base=every[DEFAULT], rounding=rounding)
+            for arm, values in every.items()
+            if len(values) > 1
+        }
+        for cell, every in samples.items()
+    }
 
 
 def no_better(chance: random.Random, arms: int = 6) -> Gains:

@@ -1,6 +1,6 @@
 """``fabbench tune``: what is certainly better than the default, or that nothing is."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,10 +22,9 @@ from fabbench.model.fabrics import AB
 from fabbench.model.options import AUTO, Text, declared, option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.tune import Tune
+
+_IN_CSV = {"NCCL_ALGO", "NCCL_PROTO"}
 
 
 @dataclass(init=False, repr=False, eq=False)  # It is only declared
@@ -49,12 +48,7 @@ class TuneCommand(RunCommand):
 
     @override
     def about(self) -> str:
-        name = self.benchmark.name
-        return (
-            f"Find settings with which {name} is certainly faster than by default.\n\nOther "
-            f"options are those of fabbench run {name}.\n\n"
-            f"Example: fabbench tune {name} --on prod --arms arms.toml -o nccl.conf"
-        )
+        return "Find settings that are certainly better than the default, or say that none is."
 
     @override
     def all_but_work_parameters(self) -> list[click.Parameter]:
@@ -69,11 +63,16 @@ class TuneCommand(RunCommand):
         from fabbench.cli.live import watching
         from fabbench.config.given import Given, value_of, without
         from fabbench.plan.arms import arms_of
-        from fabbench.runs.tune import TUNED, tune, with_arms
+        from fabbench.report.templates import template
+        from fabbench.runs.tune import tunes, with_arms
+        from fabbench.runs.tuner_csv import rows
 
         name = self.benchmark.name
+        form = value_of(line.given, "form")
         usual = name if name in {"osu", "pingpong"} else "basic"
         arms = arms_of(value_of(line.given, "arms", usual), name)
+        if form == "csv" and (name != "nccl" or any(arm.env.keys() - _IN_CSV for arm in arms)):
+            raise RequestError("A tuner CSV takes nccl, and NCCL_ALGO and NCCL_PROTO only.")
         of_run = {**without(line.given, declared(TuneOptions)), "repeats": Given(AUTO)}
         request = self.request(line._replace(given=of_run))
         if len(request.fabrics) > 1 or AB in request.fabrics:
@@ -81,48 +80,20 @@ class TuneCommand(RunCommand):
         if value_of(line.given, "dry_run"):
             show_plan(with_arms(request, arms), None)
             return Exit.FINE
+        watched = partial(watching, metric=request.metric)
+        more: Any = {"notify": terminal.notify, "watching": watched}
         resumed = cast("StoredRun | None", line.resumed)
-        if resumed and TUNED in resumed.variants:  # a confirmation, which is not a tune's first run
-            arms = (resumed.variants[TUNED],)
-        more: Any = {
-            "adaptive": request.adaptive,
-            "notify": terminal.notify,
-            "watching": partial(watching, metric=request.metric),
-        }
         with interruptible():
-            first = tune(request, arms, resume=resumed, **more)
-            runs = [first]
-            best = "" if first.status else first.tuning.best_of_all()
-            for won in (arm for arm in arms if arm.name == best != TUNED):
-                terminal.notify(f"{best} won. Confirmation, in fresh executions:")
-                tuned = replace(won, name=TUNED)
-                again = replace(request, name="confirms-" + first.result.id)
-                runs.append(tune(again, [tuned], **more))
-        return _print_result(runs, value_of(line.given, "form"))
-
-
-def _print_result(runs: "Sequence[Tune]", form: str) -> Exit:
-    """Print what was found, and settings that won; return, or raise, how it ended."""
-    from fabbench.model.units import format_change, format_sizes
-    from fabbench.report.templates import template
-    from fabbench.runs.tune import TUNED
-
-    last = runs[-1]
-    result = last.result
-    won = not last.status and last.tuning.best_of_all() == TUNED
-    variant, *_ = last.request.target.variants
-    shown: dict[str, Any] = {"sizes": format_sizes, "change": format_change, "runs": runs}
-    shown |= {"won": won, "last": last, "form": form, "variant": variant}
-    text = template("tune.txt").render(shown)
-    for each in text.splitlines():
-        terminal.write_line(each, err=form != "text")
-    if won and form != "text":
-        terminal.write_drawn(template("tune_file.txt").render(shown))
-    terminal.notify(f"Run: {result.path}")
-    if result.interrupted:
-        terminal.notify(f"Interrupted. To go on: fabbench run --resume {result.path}")
-    unwritten = Exit.FINE if won or form == "text" else Exit.BAD_ANSWER
-    return status_or_raise(result, last.status or unwritten)
+            for made in tunes(request, arms, resumed, by_size=form == "csv", **more):
+                said = template("tune.txt").render(made=made, form=form)
+                for each in said.splitlines():
+                    terminal.write_line(each, err=form != "text")
+            of_csv = rows(made, **more) if made.winners and form == "csv" else []
+        unwritten = Exit.FINE if made.winners or form == "text" else Exit.BAD_ANSWER
+        if made.winners and form != "text":
+            text = template("tune_file.txt").render(made=made, form=form, rows=of_csv)
+            terminal.write_drawn(text)
+        return status_or_raise(made.result, made.status or unwritten)
 
 
 @click.group("tune", cls=RunGroup, makes=TuneCommand, no_args_is_help=True)

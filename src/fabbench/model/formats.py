@@ -11,8 +11,7 @@ SUFFIXES = {
     "openmetrics": ".prom",
     "comment": "",
     "ctrf": "",
-    "conf": ".conf",
-    "env": ".env",
+    "conf": ".conf .env",
     "yaml": ".yaml",
 }
 """Every format → how the names of its files end, by which ``-o FILE`` chooses it."""
@@ -27,7 +26,7 @@ _WRITTEN = {
     "diagnosis": "text json",
     "configuration": "text json",
     "page": "html",
-    "settings": "text conf env yaml",
+    "settings": "text conf yaml csv",
 }
 FORMATS = {kind: words.split() for kind, words in _WRITTEN.items()}
 """Kind of result → its formats, the default first. On a terminal, text comes before Markdown."""

@@ -48,6 +48,8 @@ class RunRequest:
     adaptive: Adaptive | None = None  # Instead of `repeats`: as many as it takes to decide
     # Of every configuration, besides what the fabric needs
     env: Variables = field(default_factory=dict)
+    # Variable that the fabric needs → what is added to its value
+    appended: Variables = field(default_factory=dict)
     # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
     gates: tuple[str, ...] = ()
     strict: bool = False  # Whether a gate fails whose loss can be neither shown nor excluded
@@ -86,6 +88,8 @@ def applied(
     for command in step.commands:
         _require_fabric_variables(command, env, variant, fabric)
         variables = {**env, **command.env}
+        for variable in request.appended.keys() & variables.keys():
+            variables[variable] += request.appended[variable]
         _require_not_inherited(inherited, variables)
         host = hosts[command.host]
         name, *words = command.argv

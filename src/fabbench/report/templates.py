@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.model.messages import listed, printable, unbroken
 from fabbench.model.templates import environment
+from fabbench.model.units import format_change, format_sizes
 from fabbench.report.table import cut, tone_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def template(name: str) -> "Template":
         finalize=_as_text,
     )
     made.filters.update(tone=tone_of, unbroken=unbroken, listed=listed)
-    made.filters.update(cut=cut, sha256=_sha256)
+    made.filters.update(cut=cut, sha256=_sha256, sizes=format_sizes, change=format_change)
     made.globals.update(version=__version__, project_url=project_url, now=_minute_now)
     return made.get_template(name)
 

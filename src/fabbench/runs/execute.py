@@ -4,7 +4,7 @@ A line is stored before it is parsed or shown. However a run ends, what was meas
 judged and returned.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
@@ -34,7 +34,7 @@ AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
 Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
 ShouldStop: TypeAlias = Callable[[int, Logs], bool]
-Wanted: TypeAlias = Callable[[Execution], bool]
+Order: TypeAlias = Callable[[Sequence[Execution], Logs], Iterable[Execution]]
 
 
 class Watcher:
@@ -75,32 +75,36 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     *,
     keep_going: bool = False,
     should_stop: ShouldStop = lambda number, logs: False,  # noqa: ARG005
-    wanted: Wanted = lambda execution: True,  # noqa: ARG005
+    order: Order = lambda executions, logs: executions,  # noqa: ARG005
 ) -> PlanResult:
     """Run all executions in order. Ctrl-C and errors end it early; they are part of the result.
 
-    `should_stop` returns after each execution whether it was the last one needed, and `wanted`
-    before each whether it is carried out: the stored schedule of a run that ends has no other. An
-    execution on the wrong network is aborted at once, unless `keep_going`.
+    `should_stop` returns after each execution whether it was the last one needed. `order` yields
+    those of a plan that are carried out, while the logs of its configurations grow: the stored
+    schedule has no others then. An execution on the wrong network is aborted at once, unless
+    `keep_going`.
     """
     logs: dict[str, list[Log]] = {configuration.label: [] for configuration in plan.configurations}
     missing = len(plan.executions)
     stops: list[Stop] = []
     with _collecting(stops):
         carried_out: list[Execution] = []
-        for number, execution in enumerate(plan.executions, 1):
-            if wanted(execution):
-                watcher.begin(execution, number)
+        for number, execution in enumerate(order(plan.executions, logs), 1):
+            watcher.begin(execution, number)
+            judged: Sequence[Log] = writer.kept.get(execution.id, ())  # of a resumed run
+            stop: Stop | None = None
+            if not judged:
                 running = RunningExecution(
                     execution, plan.benchmark, watcher, keep_going=keep_going
                 )
-                judged, stop = running.run_unless_kept(allocation, writer)
-                carried_out.append(execution)
-                logs[execution.configuration.label] += judged
-                watcher.end(execution, judged)
-                if stop is not None:
-                    raise stop
+                judged, stop = running.run(allocation, writer)
+            if stop is None:
                 missing -= 1
+            carried_out.append(execution)
+            logs[execution.configuration.label] += judged
+            watcher.end(execution, tuple(judged))
+            if stop is not None:
+                raise stop
             if should_stop(number, logs):
                 break
         missing = 0
@@ -158,13 +162,6 @@ class RunningExecution:
         self._watcher = watcher
         self._keep_going = keep_going  # On the wrong network, which else aborts it
         self._logs: list[Log] = []
-
-    def run_unless_kept(
-        self, allocation: Allocation, writer: RunWriter
-    ) -> tuple[tuple[Log, ...], Stop | None]:
-        """Run the execution as `run` does, unless the logs of a resumed run are kept."""
-        kept = writer.kept.get(self._execution.id)
-        return (tuple(kept), None) if kept else self.run(allocation, writer)
 
     def run(self, allocation: Allocation, writer: RunWriter) -> tuple[tuple[Log, ...], Stop | None]:
         """Run the execution, and judge it however it ends.

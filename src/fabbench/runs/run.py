@@ -4,12 +4,12 @@ Nothing is printed here: events are passed to callables, and errors are part of 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, compare
@@ -48,6 +48,8 @@ Columns: TypeAlias = Sequence[Column]
 Sentences: TypeAlias = Sequence[str]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
+Steering: TypeAlias = Callable[[StoredRun, Sequence[Execution], Logs], Iterable[Execution]]
+"""An `Order` of executions, for a run that has begun."""
 
 
 # ---------------------------------------------------------------- --repeat auto
@@ -133,19 +135,6 @@ def stop_condition(
 # ---------------------------------------------------------------- a run
 
 
-class Steering(Protocol):
-    """Decides while a run goes on what of its plan is carried out."""
-
-    def prepared(self, planned: Plan) -> Plan:
-        """Return the plan with what its executions need besides."""
-
-    def wanted(self, execution: Execution) -> bool:
-        """Return whether an execution is carried out."""
-
-    def enough(self, number: int, columns: Columns) -> bool:
-        """Return whether the execution of this number, which ended, was the last one needed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """The result of a run."""
@@ -201,8 +190,9 @@ def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
                 hint=f"Measure again: fabbench rerun {resume.id}.",
             )
         request = same_nodes(request, resume.hosts)
-    baseline = _early_baseline(request)
-    measure = partial(_measure, request, baseline, notify, watching, resume, steering)
+    measure = partial(
+        _measure, request, _early_baseline(request), notify, watching, resume, steering
+    )
     needs = replace(request.work.needs, fabrics=request.fabrics)
     (baseline, writer, measured), release_failure = on_machines(
         request.target, needs, held, measure
@@ -263,8 +253,6 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     inventory = allocation.inventory
     notify(_chosen_target(request, inventory))
     planned, baseline = _planned(request, baseline, inventory)
-    if steering is not None:
-        planned = steering.prepared(planned)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _no_adaptive_in_one_job(request.target.launcher)
     writer = RunWriter(request, inventory, planned, resume)
@@ -285,15 +273,13 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
         return undecided(comparison, parse_gates(request.gates), verdict)
 
     with watching(planned) as watcher:
-        enough = stop_condition(
-            request.adaptive, len(planned.configurations), look_at, watcher.notify
-        )
-        how: Any = {"keep_going": request.keep_going, "should_stop": enough}
-        if steering is not None:
-            how["wanted"] = steering.wanted
-            how["should_stop"] = lambda number, logs: steering.enough(
-                number, stored_columns(writer.run, logs=logs)
+        how: Any = {"keep_going": request.keep_going}
+        if steering is None:
+            how["should_stop"] = stop_condition(
+                request.adaptive, len(planned.configurations), look_at, watcher.notify
             )
+        else:
+            how["order"] = partial(steering, writer.run)
         return baseline, writer, carry_out(planned, allocation, writer, watcher, **how)
 
 

@@ -4,185 +4,161 @@ What won is measured against the default once more, in a second run of fresh exe
 run confirms a gain.
 """
 
+import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fabbench.analysis.aggregate import Column, Figure
-from fabbench.analysis.compare import compare
+from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
-from fabbench.analysis.statistics import Values
-from fabbench.analysis.tuning import DEFAULT, Samples, TunedSize, Tuning
-from fabbench.benchmarks import benchmark_named
+from fabbench.analysis.tuning import Samples, TunedSize, Tuning
 from fabbench.model.errors import Exit, MachineError, worst
-from fabbench.model.log import Facts, Log, Outcome
-from fabbench.model.mappings import Variables
-from fabbench.model.messages import counted
-from fabbench.model.plan import Execution, Plan, Step, Variant
-from fabbench.plan.request import Adaptive, RunRequest
-from fabbench.runs.run import Columns, Notify, RunResult, run
+from fabbench.model.log import Log, Outcome
+from fabbench.model.messages import listed
+from fabbench.model.plan import Execution, Variant
+from fabbench.plan.arms import DEFAULT
+from fabbench.plan.request import RunRequest
+from fabbench.runs.execute import Logs
+from fabbench.runs.load_columns import stored_columns
+from fabbench.runs.run import Columns, RunResult, run
 from fabbench.runs.store import StoredRun
 
-Rounding: TypeAlias = Mapping[TunedSize, float]
-TUNED = "tuned"
-_SUBSYSTEMS = "NCCL_DEBUG_SUBSYS"
+if TYPE_CHECKING:
+    from fabbench.analysis.statistics import TwoSamples
+
+CONFIRMS = "confirms-"
+"""How the name of a confirmation begins; the id of the run that it confirms follows."""
+_CLAIMS = {"NCCL_ALGO": 0, "NCCL_PROTO": 1, "NCCL_MIN_NCHANNELS": 2, "NCCL_MAX_NCHANNELS": 2}
+"""Variables whose effect NCCL's log shows → which of algorithms, protocols and channels."""
 
 
-@dataclass(kw_only=True)
-class Tune:
-    """One of the two runs: it steers itself (`fabbench.runs.run.Steering`)."""
+class Tune(NamedTuple):
+    """One of the two runs, and what it shows."""
 
     request: RunRequest
-    notify: Notify
     tuning: Tuning
-    ends: float
-    """No repeat starts after this time of `time.monotonic`."""
-    log: Log | None = None
-    """The default's newest."""
-    bad: dict[str, str] = field(default_factory=dict)
-    """Arm → why its figures do not count."""
-    result: RunResult = field(init=False)
-
-    def prepared(self, planned: Plan) -> Plan:
-        """Return the plan with NCCL's choices in its logs."""
-        executions = tuple(
-            replace(each, steps=tuple(map(_with_choices, each.steps)))
-            for each in planned.executions
-        )
-        return replace(planned, executions=executions)
-
-    def wanted(self, execution: Execution) -> bool:
-        """Return whether the arm of an execution is not out."""
-        return execution.configuration.label not in self.tuning.out
-
-    def enough(self, number: int, columns: Columns) -> bool:
-        """Return whether all is decided, or the time is up.
-
-        Raise MachineError if the default is not ok.
-        """
-        tuning = self.tuning
-        before = {*tuning.out}
-        for column in columns:
-            self._judge(column, column.logs[-1])
-        repeats, in_repeat = divmod(number, len(tuning.arms) + 1)
-        if not in_repeat:
-            live = [column for column in columns if column.label not in self.bad]
-            tuning.look(*measured(live, self.request.metric), repeats)
-            left = counted(len(tuning.open), "variant")
-            if tuning.leaders:
-                self.notify(f"After {repeats} repeats {left} may still beat what leads.")
-        for arm in tuning.out.keys() - before:
-            self.notify(f"{arm} is out: {tuning.out[arm]}")
-        return not in_repeat and (tuning.decided or time.monotonic() >= self.ends)
-
-    def _judge(self, column: Column, log: Log) -> None:
-        """Look at the newest log of an arm: whether it is ok, and ran what the arm claims."""
-        assert column.variant  # noqa: S101 - all columns are variants
-        why = why_void(column.variant.env, log.facts)
-        if log.outcome is not Outcome.OK:
-            why = f"{log.outcome}: {log.reason}"
-        if column.label == DEFAULT:
-            self.log = log
-        if why and column.label == DEFAULT:
-            raise MachineError(f"The default is not ok. {why}")
-        if why:
-            self.bad.setdefault(column.label, why)
-            self.tuning.out |= self.bad
+    result: RunResult
+    confirms: bool
+    by_size: bool
+    """Whether each size may have a winner of its own."""
 
     @property
     def status(self) -> Exit:
         """Return the exit status: an arm may fail, the default may not."""
         result = self.result
-        if result.interrupted or result.failure or not self.tuning.leaders:
+        ended_early = result.interrupted or result.failure or result.release_failure
+        nothing_leads = {DEFAULT}.issuperset(self.tuning.leaders.values())
+        if ended_early or (nothing_leads and self.tuning.open):
             return worst(result.status, Exit.UNTRUSTED)
         return Exit.FINE
 
-
-def _with_choices(step: Step) -> Step:
-    """Return a step whose NCCL prints its choices."""
-    commands = []
-    for command in step.commands:
-        env = dict(command.env)
-        if _SUBSYSTEMS in env:
-            env[_SUBSYSTEMS] += ",TUNING"
-        commands.append(replace(command, env=env))
-    return replace(step, commands=tuple(commands))
+    @property
+    def winners(self) -> list[Variant]:
+        """Return the arms that lead at some sizes, or the one that is best of all."""
+        tuning = self.tuning
+        names = {*tuning.leaders.values()} if self.by_size else {tuning.best_of_all()}
+        arms = self.request.target.variants[:-1]  # the last is the default
+        return [each for each in arms if each.name in names and not self.status]
 
 
-def why_void(env: Variables, facts: Facts) -> str:
-    """Return why an arm did not run what its variables say; empty: it did, or they say nothing."""
-    ran = str(facts.get("algorithms", "nothing/nothing that its log shows"))
+def tunes(
+    request: RunRequest,
+    arms: Sequence[Variant],
+    resumed: StoredRun | None,
+    *,
+    by_size: bool,
+    confirms: bool = False,
+    **more: Any,
+) -> Iterator[Tune]:
+    """Measure arms, then what won, in fresh executions; yield each run when it has ended.
+
+    One that goes on has the arms that it had. Raise as `run` does, for which `more` is.
+    """
+    if resumed is not None:
+        confirms = resumed.name.startswith(CONFIRMS)
+        arms = [each for each in resumed.variants.values() if each.name != DEFAULT]
+    steered = with_arms(request, arms)
+    adaptive: Any = request.adaptive
+    tuning = Tuning(arms=tuple(arm.name for arm in arms), maximum=adaptive.max_repeats)
+    ends = time.monotonic() + (adaptive.seconds or math.inf)
+
+    def order(
+        stored: StoredRun, executions: Sequence[Execution], logs: Logs
+    ) -> Iterator[Execution]:
+        for repeat, some in itertools.groupby(executions, attrgetter("repeat")):
+            for execution in some:
+                if execution.configuration.label not in tuning.out:
+                    yield execution
+            look_at(tuning, stored_columns(stored, logs=logs), request.metric, repeat)
+            if DEFAULT in tuning.out:
+                raise MachineError(f"The default is not ok. {tuning.out[DEFAULT]}")
+            if not tuning.open or time.monotonic() >= ends:
+                break
+
+    result = run(steered, resume=resumed, steering=order, **more)
+    made = Tune(steered, tuning, result, confirms, by_size)
+    yield made
+    if made.winners and not confirms:
+        again = replace(request, name=CONFIRMS + result.id)
+        yield from tunes(again, made.winners, None, by_size=by_size, confirms=True, **more)
+
+
+def look_at(tuning: Tuning, columns: Columns, metric: str | None, repeats: int) -> None:
+    """Drop arms of which a log is not ok, or shows something else than they claim; then look."""
+    void = {
+        column.label: why
+        for column in columns
+        for log in column.logs
+        if (why := why_void(column.variant, log))
+    }
+    tuning.out |= void
+    live = [column for column in columns if column.label not in void]
+    tuning.look(measured(live, metric), repeats)
+
+
+def why_void(arm: Variant | None, log: Log) -> str:
+    """Return why the figures of a log of an arm do not count; empty: they do.
+
+    Names in logs have underscores that the values of variables lack.
+    """
+    if log.outcome is not Outcome.OK:
+        return f"{log.outcome}: {log.reason}"
+    ran = str(log.facts.get("algorithms", "unknown/unknown")).replace("_", "")
     pairs = [each.split("/") for each in ran.split("+")]
-    algorithms, protocols = zip(*pairs, strict=True)
-    for name, seen in (("NCCL_ALGO", algorithms), ("NCCL_PROTO", protocols)):
-        claimed = env.get(name, "").upper().split(",")
-        if name in env and not {*seen} <= {*claimed}:
-            return f"void: {name}={env[name]}, and NCCL ran {ran}"
-    channels = int(facts.get("channels_used", 0))
-    least = int(env.get("NCCL_MIN_NCHANNELS", channels))
-    most = int(env.get("NCCL_MAX_NCHANNELS", channels))
-    if channels and not least <= channels <= most:
-        return f"void: NCCL used {channels} channels"
+    shown = [*zip(*pairs, strict=True), (str(log.facts.get("channels")),)]
+    env = arm.env if arm else {}
+    for name, at in _CLAIMS.items():
+        if name in env and not {*shown[at]} <= {*env[name].upper().split(",")}:
+            return f"void: {name}={env[name]}, and NCCL ran {listed(shown[at])}"
     return ""
 
 
-def measured(columns: Columns, metric: str | None) -> tuple[Samples, Rounding]:
-    """Return what columns that are ok have for each size of the default, and the rounding there."""
-    samples: dict[TunedSize, Mapping[str, Values]] = {}
-    rounding: dict[TunedSize, float] = {}
+def measured(columns: Columns, metric: str | None) -> Samples:
+    """Return what arms and the default, the last, have for each size.
+
+    Rates of small sizes are rounded to nothing; times are not, and decide where there are any.
+    """
+    samples: dict[TunedSize, Mapping[str, TwoSamples]] = {}
+    timed = any("time" in point.metrics for point in columns[-1].logs[-1].points)
+    metric = metric or ("time" if timed else None)
     comparison = compare(columns, metric=metric, allow=ALLOWED, only_ok=True)
     for section in comparison.sections:
         name = " ".join(section.key.values()) or comparison.common("case")
-        sign = -1 if section.metric.lower_is_better else 1
         for row in section.rows:
-            base = row.figures[-1]
-            if base is None or not base.low:
-                continue
-            cell = TunedSize(name, row.size)
-            rounding[cell] = base.step / 2 / base.low
-            samples[cell] = {
-                column.label: _logarithms(figure, sign)
-                for column, figure in zip(columns, row.figures, strict=True)
-            }
-    return samples, rounding
-
-
-def _logarithms(figure: Figure | None, sign: int) -> Values:
-    """Return those of each execution; a 0 counts as not measured."""
-    if figure is None or not figure.low:
-        return {}
-    return {run: sign * math.log(value) for run, value in figure.executions}
+            pairs = {each.label: pair_of(section, row, at) for at, each in enumerate(columns)}
+            known = {arm: pair for arm, pair in pairs.items() if pair and pair.measured}
+            if DEFAULT in known:
+                samples[TunedSize(name, row.size)] = known
+    return samples
 
 
 def with_arms(request: RunRequest, arms: Sequence[Variant]) -> RunRequest:
     """Return a request whose configurations are these arms, and the default as the baseline.
 
-    Rates of small sizes are rounded to nothing; times are not, and decide where there are any.
+    NCCL prints what it chooses.
     """
     target = replace(request.target, variants=(*arms, Variant(name=DEFAULT)))
-    metrics = benchmark_named(request.benchmark).printed_metrics(request.work)
-    usual = "time" if "time" in metrics else None
-    return replace(request, target=target, metric=request.metric or usual)
-
-
-def tune(
-    request: RunRequest,
-    arms: Sequence[Variant],
-    adaptive: Adaptive,
-    resume: StoredRun | None = None,
-    **more: Any,
-) -> Tune:
-    """Measure arms and the default until it is decided which are better. Raise as `run` does.
-
-    `more` is for `run`.
-    """
-    made = Tune(
-        request=replace(with_arms(request, arms), adaptive=adaptive),
-        notify=more["notify"],
-        tuning=Tuning(arms=tuple(arm.name for arm in arms), maximum=adaptive.max_repeats),
-        ends=time.monotonic() + (adaptive.seconds or math.inf),
-    )
-    made.result = run(made.request, resume=resume, steering=made, **more)
-    return made
+    return replace(request, target=target, appended={"NCCL_DEBUG_SUBSYS": ",TUNING"})

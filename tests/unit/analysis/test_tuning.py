@@ -8,13 +8,23 @@ import random
 
 import pytest
 
-from fabbench.analysis.tuning import DEFAULT, TunedSize, Tuning
-from tests.support.simulated_tunes import CELLS, Gains, Noise, drawn, recorded, simulated
+from fabbench.analysis.tuning import TunedSize, Tuning
+from fabbench.plan.arms import DEFAULT
+from tests.support.simulated_tunes import (
+    CELLS,
+    Gains,
+    Noise,
+    against_default,
+    drawn,
+    recorded,
+    simulated,
+)
 
 HALF = CELLS[len(CELLS) // 2 :]
 BETTER = dict.fromkeys(HALF, math.log(1.1))
 SLOWER = dict.fromkeys(CELLS, math.log(0.8))
 MIXED = {**SLOWER, **BETTER}
+CELL = TunedSize("all_reduce", 8)
 
 
 def tuned(gains: Gains, seed: int = 1) -> Tuning:
@@ -30,8 +40,8 @@ def test_equal_arms_win_nowhere(noise: Noise) -> None:
 
 def test_an_arm_that_is_better_at_half_of_the_sizes_wins_there() -> None:
     tuning = tuned({"slow": SLOWER, "mixed": MIXED})
-    assert tuning.decided
-    assert tuning.out == {"slow": "slower than the default"}
+    assert not tuning.open
+    assert tuning.out == {"slow": "likely better nowhere"}
     default, best = tuning.gains()
     assert (default.arm, default.cells) == (DEFAULT, CELLS[: len(CELLS) // 2])
     assert (best.arm, best.cells) == ("mixed", HALF)
@@ -56,38 +66,57 @@ def test_what_is_out_is_measured_no_more() -> None:
     assert done.tuning.repeats < done.tuning.maximum
 
 
+def looked(sides: dict[str, dict[int, float]], repeats: int, rounding: float = 0.0) -> Tuning:
+    arms = tuple(arm for arm in sides if arm != DEFAULT)
+    tuning = Tuning(arms=arms, maximum=5)
+    tuning.look(against_default({CELL: sides}, rounding), repeats)
+    return tuning
+
+
 def test_before_the_third_repeat_nothing_is_claimed() -> None:
-    cell = TunedSize("all_reduce", 8)
-    tuning = Tuning(arms=("fast",), maximum=5)
-    tuning.look({cell: {"fast": {0: 9.0, 1: 9.0}, DEFAULT: {0: 1.0, 1: 1.0}}}, {}, 2)
-    assert not tuning.decided
+    tuning = looked({"fast": {0: 9.0, 1: 9.0}, DEFAULT: {0: 1.0, 1: 1.0}}, 2)
+    assert tuning.open
     assert tuning.gains() == []
 
 
 def test_the_last_digit_of_a_figure_is_no_gain() -> None:
-    cell = TunedSize("all_reduce", 8)
     fast, usual = (dict.fromkeys(range(5), value) for value in (0.1, 0.0))
-    tuning = Tuning(arms=("fast",), maximum=5)
-    tuning.look({cell: {"fast": fast, DEFAULT: usual}}, {cell: 0.06}, 5)
-    assert [each.arm for each in tuning.gains()] == [DEFAULT]
-    tuning = Tuning(arms=("fast",), maximum=5)
-    tuning.look({cell: {"fast": fast, DEFAULT: usual}}, {cell: 0.001}, 5)
-    assert [each.arm for each in tuning.gains()] == ["fast"]
+    sides = {"fast": fast, DEFAULT: usual}
+    assert [each.arm for each in looked(sides, 5, rounding=0.06).gains()] == [DEFAULT]
+    assert [each.arm for each in looked(sides, 5, rounding=0.001).gains()] == ["fast"]
 
 
-def test_without_figures_of_the_default_nothing_is_decided() -> None:
+def test_without_figures_nothing_is_decided() -> None:
     tuning = Tuning(arms=("fast",), maximum=5)
-    tuning.look({}, {}, 5)
-    assert not tuning.decided
+    tuning.look({}, 5)
+    assert tuning.open
 
 
 def test_executions_that_are_alike_by_chance_show_nothing() -> None:
     """Of three arms one has no noise in its few executions, but all are of one machine."""
-    cell = TunedSize("all_reduce", 8)
     noisy = {0: 0.0, 1: 0.1, 2: -0.1}
     even = {0: 0.05, 1: 0.0501, 2: 0.0499}
     usual = {0: 0.0, 1: 0.0001, 2: -0.0001}
-    sides = {"even": even, "other": noisy, "third": noisy, DEFAULT: usual}
-    tuning = Tuning(arms=("even", "other", "third"), maximum=5)
-    tuning.look({cell: sides}, {}, 3)
+    tuning = looked({"even": even, "other": noisy, "third": noisy, DEFAULT: usual}, 3)
     assert [gain.arm for gain in tuning.gains()] == [DEFAULT]
+
+
+def test_what_is_likely_slower_somewhere_is_not_best_of_all() -> None:
+    """Three repeats do not show for certain that it is slower: it is likely, and that is enough."""
+    other = TunedSize("all_reduce", 16)
+    fast = {0: 0.5, 1: 0.51, 2: 0.49}
+    usual = {0: 0.0, 1: 0.01, 2: -0.01}
+    slow = {0: -0.05, 1: -0.04, 2: -0.06}
+    tuning = Tuning(arms=("fast",), maximum=5)
+    samples = {CELL: {"fast": fast, DEFAULT: usual}, other: {"fast": slow, DEFAULT: usual}}
+    tuning.look(against_default(samples), 3)
+    assert tuning.leaders == {CELL: "fast", other: DEFAULT}
+    assert tuning.gain("fast", [other]).high > 1
+    assert tuning.best_of_all() == DEFAULT
+
+
+def test_the_interval_of_a_range_is_the_mean_of_those_of_its_sizes() -> None:
+    tuning = tuned({"mixed": MIXED})
+    _, best = tuning.gains()
+    lows = [math.log(tuning.gain("mixed", [cell]).low) for cell in best.cells]
+    assert math.log(best.low) == pytest.approx(sum(lows) / len(lows))

@@ -30,10 +30,16 @@ def test_full_fixes_the_number_of_channels() -> None:
     ("text", "words"),
     [
         ('[[arms]]\nname = "tcp"\nenv = {A = "1"}', "'tcp' is not a valid variant name"),
-        ('[[arms]]\nname = "a"\nenv = {"A-B" = "1"}', "does not set a variable"),
+        ('[[arms]]\nname = "a"\nenv = {"A-B" = "1"}', "arms.toml:1: Expected `str` matching"),
+        ('[[arms]]\nname = "a"\nenv = {A = 1}', "arms.toml:1: Expected `str`"),
         ('[[arms]]\nname = "a"', "arms.toml:1: Object missing required field `env`"),
+        ('[[arms]]\nname = "a"\nenv = {}', "arms.toml:1: Expected `object` of length >= 1"),
         ("[[arms", "arms.toml:"),
-        ('[[arms]]\nname = "a"\nenv = {}\nbenchmarks = ["osu"]', "is for osu"),
+        ("arms = 1", "arms.toml: "),
+        ("arms = []", "needs variants for nccl"),
+        ('[[arms]]\nname = "default"\nenv = {A = "1"}', "no default"),
+        ('[[arms]]\nname = "a"\nenv = {A = "1"}\n' * 2, "each name once"),
+        ('[[arms]]\nname = "a"\nenv = {A = "1"}\nbenchmarks = ["osu"]', "needs variants for nccl"),
     ],
 )
 def test_a_wrong_file_is_refused(text: str, words: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ STANDIN_BAD_NIC=NAME      as a file: this NIC of this host has half of its speed
 STANDIN_ROW_S=0            seconds for each row
 STANDIN_DEAF=1             use the same algorithm whatever NCCL_ALGO and NCCL_PROTO say
 STANDIN_SPEED=1, _JITTER=0, _SEED=process id   scale the figures, and let them vary
+STANDIN_SPEED_TREE=1       the same where NCCL_ALGO is TREE
 """
 
 import os

@@ -107,7 +107,8 @@ class Speed:
         lines = (RECORDINGS / f"{network}.speed").read_text().splitlines()
         rows = [line.split() for line in lines if line and not line.startswith("#")]
         self._rows = [(int(row[0]), float(row[1]), float(row[2])) for row in rows]
-        self._speed = float(setting("SPEED", "1")) * part
+        algorithm = os.environ.get("NCCL_ALGO", "")
+        self._speed = float(setting(f"SPEED_{algorithm}") or setting("SPEED", "1")) * part
         if network == "efa":
             self._speed *= nics / 4
         self._jitter = float(setting("JITTER", "0"))

@@ -1,0 +1,92 @@
+"""Rows of a file for the example of a tuner plug-in that NCCL's sources have.
+
+A collective for which the plug-in finds no row runs on one channel, as does one whose row leaves
+the channels open (NCCL 2.30, plugins/tuner/example/plugin.c). So every row names its channels, and
+each of the five collectives that NCCL asks for has rows for all sizes and communicators: what won,
+then what NCCL chose by itself, then what NCCL can always run.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fabbench.analysis.tuning import TunedSize
+from fabbench.model.errors import MachineError
+from fabbench.model.patterns import lazy
+from fabbench.plan.arms import DEFAULT
+from fabbench.runs.run import RunResult, run
+from fabbench.runs.tune import Tune, with_arms
+
+_COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+"""All that NCCL asks a tuner for, as the file and as nccl-tests name them."""
+_LAST = (1 << 64) - 1  # bytes
+_PARTS = frozenset({"allgather", "reducescatter"})  # NCCL prints the bytes of one rank
+_CHOICE = lazy(
+    r"\b(allreduce|allgather|reducescatter|broadcast|reduce): (\d+) bytes -> "
+    r"algo (\w+) proto (\w+) channel\{lo\.\.hi\}=\{0\.\.(\d+)\}"
+)
+
+Choices: TypeAlias = dict[TunedSize, str]
+"""Size → algorithm, protocol and channels, as the file has them."""
+
+
+def rows(made: Tune, **more: Any) -> list[str]:
+    """Return the rows for what leads in a confirmation, after a run that shows NCCL's own choices.
+
+    The first row that fits counts. `more` is for `run`. Raise MachineError if NCCL's log does not
+    show on how many channels a winner ran.
+    """
+    work: Any = made.request.work
+    cases = tuple(_COLLECTIVES.values())
+    work = replace(work, collectives=cases, iterations=1, check=0)
+    work = replace(work, min_bytes=8, max_bytes=2 << 30, factor=2, step_bytes=0)
+    once = replace(made.request, work=work, adaptive=None, repeats=1)
+    usual = run(with_arms(once, ()), **more)
+    if usual.interrupted:
+        raise KeyboardInterrupt
+    own = choices(usual)[DEFAULT]
+    chosen = choices(made.result)
+    leaders = made.tuning.leaders
+    won = {cell: chosen[arm].get(cell, "") for cell, arm in leaders.items() if arm != DEFAULT}
+    if not all(won.values()):
+        raise MachineError("NCCL's log does not show on how many channels what won ran.")
+    facts = made.result.columns[-1].logs[-1].facts
+    here = f"{facts['nodes']},{facts['ranks']}"
+    anywhere = f"0,{_LAST},ring,simple,{facts['channels']},-1,-1"
+    usable = [f"{name},{anywhere}" for name in _COLLECTIVES]
+    return [*ranges({**own, **won}, here), *ranges(own, "-1,-1"), *usable]
+
+
+def ranges(chosen: Choices, where: str) -> Iterator[str]:
+    """Yield a row for each range of sizes with one choice, the largest first.
+
+    A size between two has the choice of the smaller.
+    """
+    ordered = sorted(chosen, reverse=True)
+    for (case, choice), cells in itertools.groupby(ordered, lambda key: (key.case, chosen[key])):
+        *_, smallest = cells
+        name = case.replace("_", "")
+        yield f"{name},{smallest.size},{_LAST},{choice},{where}"
+
+
+def choices(result: RunResult) -> Mapping[str, Choices]:
+    """Return what NCCL chose in an execution of each configuration."""
+    found: dict[str, Choices] = {}
+    for column in result.columns:
+        log = column.logs[-1]
+        chosen: Choices = {}
+        found[column.label] = chosen
+        text = Path(log.source).read_text("utf-8", "replace")
+        for collective, size, algorithm, protocol, last in _CHOICE.findall(text.lower()):
+            ranks = int(log.facts["ranks"]) if collective in _PARTS else 1
+            cell = TunedSize(_COLLECTIVES[collective], int(size) * ranks)
+            chosen[cell] = f"{algorithm},{protocol},{int(last) + 1}"
+    return found
