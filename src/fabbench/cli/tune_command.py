@@ -76,7 +76,7 @@ class TuneCommand(RunCommand):
         of_run = {**without(line.given, declared(TuneOptions)), "repeats": Given(AUTO)}
         request = self.request(line._replace(given=of_run))
         if len(request.fabrics) > 1 or AB in request.fabrics:
-            raise RequestError("tune takes one fabric.", hint="Tune each by itself.")
+            raise RequestError("tune takes one fabric. Tune each by itself.")
         if value_of(line.given, "dry_run"):
             show_plan(with_arms(request, arms), None)
             return Exit.FINE
@@ -85,7 +85,7 @@ class TuneCommand(RunCommand):
         resumed = cast("StoredRun | None", line.resumed)
         with interruptible():
             for made in tunes(request, arms, resumed, by_size=form == "csv", **more):
-                said = template("tune.txt").render(made=made, form=form)
+                said = template("tune.txt").render(made=made)
                 for each in said.splitlines():
                     terminal.write_line(each, err=form != "text")
             of_csv = rows(made, **more) if made.winners and form == "csv" else []

@@ -59,9 +59,9 @@ class Tune(NamedTuple):
     def winners(self) -> list[Variant]:
         """Return the arms that lead at some sizes, or the one that is best of all."""
         tuning = self.tuning
-        names = {*tuning.leaders.values()} if self.by_size else {tuning.best_of_all()}
-        arms = self.request.target.variants[:-1]  # the last is the default
-        return [each for each in arms if each.name in names and not self.status]
+        best = tuning.leaders.values() if self.by_size else [tuning.best_of_all()]
+        names = set() if self.status else {*best} - {DEFAULT}
+        return [each for each in self.request.target.variants if each.name in names]
 
 
 def tunes(
@@ -93,8 +93,6 @@ def tunes(
                 if execution.configuration.label not in tuning.out:
                     yield execution
             look_at(tuning, stored_columns(stored, logs=logs), request.metric, repeat)
-            if DEFAULT in tuning.out:
-                raise MachineError(f"The default is not ok. {tuning.out[DEFAULT]}")
             if not tuning.open or time.monotonic() >= ends:
                 break
 
@@ -107,13 +105,18 @@ def tunes(
 
 
 def look_at(tuning: Tuning, columns: Columns, metric: str | None, repeats: int) -> None:
-    """Drop arms of which a log is not ok, or shows something else than they claim; then look."""
+    """Drop arms of which a log is not ok, or shows something else than they claim; then look.
+
+    Raise MachineError if the default is not ok.
+    """
     void = {
         column.label: why
         for column in columns
         for log in column.logs
         if (why := why_void(column.variant, log))
     }
+    if DEFAULT in void:
+        raise MachineError(f"The default is not ok. {void[DEFAULT]}")
     tuning.out |= void
     live = [column for column in columns if column.label not in void]
     tuning.look(measured(live, metric), repeats)

@@ -50,8 +50,9 @@ def rows(made: Tune, **more: Any) -> list[str]:
     work = replace(work, min_bytes=8, max_bytes=2 << 30, factor=2, step_bytes=0)
     once = replace(made.request, work=work, adaptive=None, repeats=1)
     usual = run(with_arms(once, ()), **more)
-    if usual.interrupted:
-        raise KeyboardInterrupt
+    if usual.status:
+        why = "The run that has to show what NCCL chooses by itself is not ok."
+        raise KeyboardInterrupt if usual.interrupted else MachineError(why)
     own = choices(usual)[DEFAULT]
     chosen = choices(made.result)
     leaders = made.tuning.leaders
