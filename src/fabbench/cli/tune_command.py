@@ -80,8 +80,8 @@ class TuneCommand(RunCommand):
         if value_of(line.given, "dry_run"):
             show_plan(with_arms(request, arms), None)
             return Exit.FINE
-        watched = partial(watching, metric=request.metric)
-        more: Any = {"notify": terminal.notify, "watching": watched}
+        watch = partial(watching, metric=request.metric)
+        more: Any = {"notify": terminal.notify, "watching": watch}
         resumed = cast("StoredRun | None", line.resumed)
         with interruptible():
             for made in tunes(request, arms, resumed, by_size=form == "csv", **more):
