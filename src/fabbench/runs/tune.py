@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 CONFIRMS = "confirms-"
 """How the name of a confirmation begins; the id of the run that it confirms follows."""
+# Variables whose effect NCCL's log shows → which of algorithms, protocols and channels
 _CLAIMS = {"NCCL_ALGO": 0, "NCCL_PROTO": 1, "NCCL_MIN_NCHANNELS": 2, "NCCL_MAX_NCHANNELS": 2}
-"""Variables whose effect NCCL's log shows → which of algorithms, protocols and channels."""
 
 
 class Tune(NamedTuple):

@@ -19,6 +19,7 @@ from fabbench.plan.arms import DEFAULT
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.tune import Tune, with_arms
 
+# All that NCCL asks a tuner for, as the file and as nccl-tests name them
 _COLLECTIVES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -26,7 +27,6 @@ _COLLECTIVES = {
     "broadcast": "broadcast",
     "reduce": "reduce",
 }
-"""All that NCCL asks a tuner for, as the file and as nccl-tests name them."""
 _LAST = (1 << 64) - 1  # bytes
 _PARTS = frozenset({"allgather", "reducescatter"})  # NCCL prints the bytes of one rank
 _CHOICE = lazy(
