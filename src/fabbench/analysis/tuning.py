@@ -70,20 +70,34 @@ class Tuning:
         if repeats < FIRST_LOOK or not samples:
             return
         live = [arm for arm in self.arms if arm not in self.out]
-        self.leaders = {cell: self._best(live, [cell]) for cell in sorted(samples)}
-        self.open = [arm for arm in live if any(self._may_win(arm, cell) for cell in samples)]
+        self.leaders = {
+            cell: self._best(live, [cell])
+            for cell in sorted(samples)  # by program, then by size
+        }
+        self.open = [
+            arm
+            for arm in live  # of those that lead, too: they may win elsewhere
+            if any(self._may_win(arm, cell) for cell in samples)
+        ]
         kept = {*self.open, *self.leaders.values()}
         self.out |= {arm: "likely better nowhere" for arm in live if arm not in kept}
 
     def gains(self) -> list[Gain]:
         """Return what leads in each range of neighboring sizes, in order."""
-        ranges = itertools.groupby(self.leaders, lambda cell: (cell.case, self.leaders[cell]))
+        ranges = itertools.groupby(
+            self.leaders,
+            lambda cell: (cell.case, self.leaders[cell]),
+        )
         return [self.gain(arm, cells) for (_, arm), cells in ranges]
 
     def gain(self, arm: str, cells: Iterable[TunedSize]) -> Gain:
         """Return how an arm compares with the default over cells, of which it has some."""
         cells = tuple(cells)
-        known = [self._bounds(arm, cell) for cell in cells if arm in self.samples[cell]]
+        known = [
+            self._bounds(arm, cell)
+            for cell in cells  # an arm may lack some
+            if arm in self.samples[cell]
+        ]
         means = map(mean, zip(*known, strict=True))
         return Gain(arm, cells, *map(math.exp, means))
 
@@ -105,8 +119,15 @@ class Tuning:
 
     def _best(self, arms: Iterable[str], cells: Collection[TunedSize]) -> str:
         """Return the best arm of those that are certainly better in a cell; else the default."""
-        better = [arm for arm in arms if any(self.gain(arm, [cell]).low > 1 for cell in cells)]
-        return max((DEFAULT, *better), key=lambda arm: self.gain(arm, cells).ratio)
+        better = [
+            arm
+            for arm in arms  # each by itself
+            if any(self.gain(arm, [cell]).low > 1 for cell in cells)
+        ]
+        return max(
+            (DEFAULT, *better),  # the first wins ties
+            key=lambda arm: self.gain(arm, cells).ratio,
+        )
 
     def _level(self, repeats: int) -> float:
         """Return the level of one arm at one cell and look, for each end of its interval."""
@@ -141,7 +162,9 @@ class Tuning:
         if arm not in every or arm == leader:
             return False
         pair = replace(every[leader], base=every[arm].new, shown=None)
-        noise = pair.estimates[-1].deviation * math.sqrt(2 / self.maximum)
-        quantile = t_quantile(self._level(self.maximum), 2 * self.maximum - 2)
+        *_, estimate = pair.estimates
+        last = self.maximum
+        noise = estimate.deviation * math.sqrt(2 / last)
+        quantile = t_quantile(self._level(last), 2 * last - 2)
         margin = max(MARGIN, noise * quantile)
         return not pair.exceeds(-margin, _LIKELY)

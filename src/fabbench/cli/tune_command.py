@@ -24,6 +24,7 @@ from fabbench.model.options import AUTO, Text, declared, option
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
+_USUAL = {"osu": "osu", "pingpong": "pingpong"}  # Benchmark → its set of variants
 _IN_CSV = {"NCCL_ALGO", "NCCL_PROTO"}
 
 
@@ -69,9 +70,10 @@ class TuneCommand(RunCommand):
 
         name = self.benchmark.name
         form = value_of(line.given, "form")
-        usual = name if name in {"osu", "pingpong"} else "basic"
+        usual = _USUAL.get(name, "basic")
         arms = arms_of(value_of(line.given, "arms", usual), name)
-        if form == "csv" and (name != "nccl" or any(arm.env.keys() - _IN_CSV for arm in arms)):
+        settings = {variable for arm in arms for variable in arm.env}
+        if form == "csv" and (name != "nccl" or settings - _IN_CSV):
             raise RequestError("A tuner CSV takes nccl, and NCCL_ALGO and NCCL_PROTO only.")
         of_run = {**without(line.given, declared(TuneOptions)), "repeats": Given(AUTO)}
         request = self.request(line._replace(given=of_run))
@@ -83,16 +85,17 @@ class TuneCommand(RunCommand):
         watch = partial(watching, metric=request.metric)
         more: Any = {"notify": terminal.notify, "watching": watch}
         resumed = cast("StoredRun | None", line.resumed)
+        settings_only = form != "text"
         with interruptible():
             for made in tunes(request, arms, resumed, by_size=form == "csv", **more):
                 said = template("tune.txt").render(made=made)
                 for each in said.splitlines():
-                    terminal.write_line(each, err=form != "text")
-            of_csv = rows(made, **more) if made.winners and form == "csv" else []
-        unwritten = Exit.FINE if made.winners or form == "text" else Exit.BAD_ANSWER
-        if made.winners and form != "text":
+                    terminal.write_line(each, err=settings_only)
+            of_csv = rows(made, **more)
+        if settings_only and made.winners:
             text = template("tune_file.txt").render(made=made, form=form, rows=of_csv)
             terminal.write_drawn(text)
+        unwritten = Exit(settings_only and not made.winners)
         return status_or_raise(made.result, made.status or unwritten)
 
 

@@ -48,8 +48,8 @@ Columns: TypeAlias = Sequence[Column]
 Sentences: TypeAlias = Sequence[str]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
-Steering: TypeAlias = Callable[[StoredRun, Sequence[Execution], Logs], Iterable[Execution]]
-"""An `Order` of executions, for a run that has begun."""
+Steering: TypeAlias = Callable[..., Iterable[Execution]]
+"""An `Order` of executions that takes the run that has begun, too, as the first."""
 
 
 # ---------------------------------------------------------------- --repeat auto

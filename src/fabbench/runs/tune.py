@@ -9,12 +9,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.tuning import Samples, TunedSize, Tuning
+from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import Exit, MachineError, worst
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import listed
@@ -59,9 +61,11 @@ class Tune(NamedTuple):
     def winners(self) -> list[Variant]:
         """Return the arms that lead at some sizes, or the one that is best of all."""
         tuning = self.tuning
-        best = tuning.leaders.values() if self.by_size else [tuning.best_of_all()]
-        names = set() if self.status else {*best} - {DEFAULT}
-        return [each for each in self.request.target.variants if each.name in names]
+        names = {tuning.best_of_all()}
+        if self.by_size:
+            names = {*tuning.leaders.values()}
+        *arms, _ = self.request.target.variants  # the last is the default
+        return [each for each in arms if each.name in names and not self.status]
 
 
 def tunes(
@@ -79,29 +83,38 @@ def tunes(
     """
     if resumed is not None:
         confirms = resumed.name.startswith(CONFIRMS)
-        arms = [each for each in resumed.variants.values() if each.name != DEFAULT]
+        *arms, _ = resumed.variants.values()  # the last is the default
     steered = with_arms(request, arms)
     adaptive: Any = request.adaptive
-    tuning = Tuning(arms=tuple(arm.name for arm in arms), maximum=adaptive.max_repeats)
+    names = tuple(arm.name for arm in arms)
+    tuning = Tuning(arms=names, maximum=adaptive.max_repeats)
     ends = time.monotonic() + (adaptive.seconds or math.inf)
 
-    def order(
-        stored: StoredRun, executions: Sequence[Execution], logs: Logs
-    ) -> Iterator[Execution]:
-        for repeat, some in itertools.groupby(executions, attrgetter("repeat")):
-            for execution in some:
-                if execution.configuration.label not in tuning.out:
-                    yield execution
-            look_at(tuning, stored_columns(stored, logs=logs), request.metric, repeat)
-            if not tuning.open or time.monotonic() >= ends:
-                break
-
-    result = run(steered, resume=resumed, steering=order, **more)
+    steering = partial(in_turn, tuning, steered.metric, ends)
+    result = run(steered, resume=resumed, steering=steering, **more)
     made = Tune(steered, tuning, result, confirms, by_size)
     yield made
     if made.winners and not confirms:
         again = replace(request, name=CONFIRMS + result.id)
         yield from tunes(again, made.winners, None, by_size=by_size, confirms=True, **more)
+
+
+def in_turn(  # noqa: PLR0913, PLR0917 - what is known, and what `run` adds
+    tuning: Tuning,
+    metric: str | None,
+    ends: float,
+    stored: StoredRun,
+    executions: Sequence[Execution],
+    logs: Logs,
+) -> Iterator[Execution]:
+    """Yield what is measured next, until all is decided, or the time is up after a repeat."""
+    for repeat, some in itertools.groupby(executions, attrgetter("repeat")):
+        for execution in some:
+            if execution.configuration.label not in tuning.out:
+                yield execution
+        look_at(tuning, stored_columns(stored, logs=logs), metric, repeat)
+        if not tuning.open or time.monotonic() >= ends:
+            break
 
 
 def look_at(tuning: Tuning, columns: Columns, metric: str | None, repeats: int) -> None:
@@ -129,30 +142,35 @@ def why_void(arm: Variant | None, log: Log) -> str:
     """
     if log.outcome is not Outcome.OK:
         return f"{log.outcome}: {log.reason}"
+    env = arm.env if arm else {}
     ran = str(log.facts.get("algorithms", "unknown/unknown")).replace("_", "")
     pairs = [each.split("/") for each in ran.split("+")]
-    shown = [*zip(*pairs, strict=True), (str(log.facts.get("channels")),)]
-    env = arm.env if arm else {}
-    for name, at in _CLAIMS.items():
-        if name in env and not {*shown[at]} <= {*env[name].upper().split(",")}:
-            return f"void: {name}={env[name]}, and NCCL ran {listed(shown[at])}"
+    channels = str(log.facts.get("channels"))
+    shown = [*zip(*pairs, strict=True), (channels,)]
+    for name in sorted(_CLAIMS.keys() & env.keys()):
+        seen = shown[_CLAIMS[name]]
+        claimed = env[name].upper().split(",")
+        if not {*seen}.issubset(claimed):
+            return f"void: {name} is not what NCCL ran: {listed(seen)}"
     return ""
 
 
 def measured(columns: Columns, metric: str | None) -> Samples:
-    """Return what arms and the default, the last, have for each size.
-
-    Rates of small sizes are rounded to nothing; times are not, and decide where there are any.
-    """
+    """Return what arms and the default, the last, have for each size."""
     samples: dict[TunedSize, Mapping[str, TwoSamples]] = {}
-    timed = any("time" in point.metrics for point in columns[-1].logs[-1].points)
-    metric = metric or ("time" if timed else None)
     comparison = compare(columns, metric=metric, allow=ALLOWED, only_ok=True)
     for section in comparison.sections:
         name = " ".join(section.key.values()) or comparison.common("case")
         for row in section.rows:
-            pairs = {each.label: pair_of(section, row, at) for at, each in enumerate(columns)}
-            known = {arm: pair for arm, pair in pairs.items() if pair and pair.measured}
+            pairs = {
+                each.label: pair_of(section, row, at)
+                for at, each in enumerate(columns)  # of the default with itself, too
+            }
+            known = {
+                arm: pair
+                for arm, pair in pairs.items()  # one execution shows no noise
+                if pair and pair.measured
+            }
             if DEFAULT in known:
                 samples[TunedSize(name, row.size)] = known
     return samples
@@ -161,7 +179,15 @@ def measured(columns: Columns, metric: str | None) -> Samples:
 def with_arms(request: RunRequest, arms: Sequence[Variant]) -> RunRequest:
     """Return a request whose configurations are these arms, and the default as the baseline.
 
-    NCCL prints what it chooses.
+    NCCL prints what it chooses. Rates of small sizes are rounded to nothing; times are not, and
+    decide where there are any.
     """
+    metrics = benchmark_named(request.benchmark).printed_metrics(request.work)
+    usual = "time" if "time" in metrics else None
     target = replace(request.target, variants=(*arms, Variant(name=DEFAULT)))
-    return replace(request, target=target, appended={"NCCL_DEBUG_SUBSYS": ",TUNING"})
+    return replace(
+        request,
+        target=target,
+        metric=request.metric or usual,
+        appended={"NCCL_DEBUG_SUBSYS": ",TUNING"},
+    )

@@ -41,29 +41,43 @@ Choices: TypeAlias = dict[TunedSize, str]
 def rows(made: Tune, **more: Any) -> list[str]:
     """Return the rows for what leads in a confirmation, after a run that shows NCCL's own choices.
 
-    The first row that fits counts. `more` is for `run`. Raise MachineError if NCCL's log does not
-    show on how many channels a winner ran.
+    None where sizes have no winners of their own. The first row that fits counts. `more` is for
+    `run`. Raise MachineError if NCCL's log does not show on how many channels a winner ran.
     """
+    if not (made.by_size and made.winners):
+        return []
     work: Any = made.request.work
-    cases = tuple(_COLLECTIVES.values())
-    work = replace(work, collectives=cases, iterations=1, check=0)
-    work = replace(work, min_bytes=8, max_bytes=2 << 30, factor=2, step_bytes=0)
+    work = replace(
+        work,
+        collectives=tuple(_COLLECTIVES.values()),
+        min_bytes=8,
+        max_bytes=2 << 30,
+        factor=2,
+        step_bytes=0,
+        iterations=1,
+        check=0,
+    )
     once = replace(made.request, work=work, adaptive=None, repeats=1)
     usual = run(with_arms(once, ()), **more)
+    if usual.interrupted:
+        raise KeyboardInterrupt
     if usual.status:
-        why = "The run that has to show what NCCL chooses by itself is not ok."
-        raise KeyboardInterrupt if usual.interrupted else MachineError(why)
+        raise MachineError("The run that shows what NCCL chooses by itself is not ok.")
     own = choices(usual)[DEFAULT]
     chosen = choices(made.result)
-    leaders = made.tuning.leaders
-    won = {cell: chosen[arm].get(cell, "") for cell, arm in leaders.items() if arm != DEFAULT}
+    won = {
+        cell: chosen[arm].get(cell, "")
+        for cell, arm in made.tuning.leaders.items()
+        if arm != DEFAULT
+    }
     if not all(won.values()):
         raise MachineError("NCCL's log does not show on how many channels what won ran.")
     facts = made.result.columns[-1].logs[-1].facts
     here = f"{facts['nodes']},{facts['ranks']}"
     anywhere = f"0,{_LAST},ring,simple,{facts['channels']},-1,-1"
     usable = [f"{name},{anywhere}" for name in _COLLECTIVES]
-    return [*ranges({**own, **won}, here), *ranges(own, "-1,-1"), *usable]
+    better = ranges({**own, **won}, here)
+    return [*better, *ranges(own, "-1,-1"), *usable]
 
 
 def ranges(chosen: Choices, where: str) -> Iterator[str]:
@@ -72,22 +86,27 @@ def ranges(chosen: Choices, where: str) -> Iterator[str]:
     A size between two has the choice of the smaller.
     """
     ordered = sorted(chosen, reverse=True)
-    for (case, choice), cells in itertools.groupby(ordered, lambda key: (key.case, chosen[key])):
-        *_, smallest = cells
+    changes = itertools.groupby(
+        ordered,
+        lambda cell: (cell.case, chosen[cell]),
+    )
+    for (case, choice), cells in changes:
+        *_, (_, least) = cells
         name = case.replace("_", "")
-        yield f"{name},{smallest.size},{_LAST},{choice},{where}"
+        yield f"{name},{least},{_LAST},{choice},{where}"
 
 
 def choices(result: RunResult) -> Mapping[str, Choices]:
     """Return what NCCL chose in an execution of each configuration."""
     found: dict[str, Choices] = {}
     for column in result.columns:
-        log = column.logs[-1]
+        *_, log = column.logs
         chosen: Choices = {}
         found[column.label] = chosen
         text = Path(log.source).read_text("utf-8", "replace")
         for collective, size, algorithm, protocol, last in _CHOICE.findall(text.lower()):
             ranks = int(log.facts["ranks"]) if collective in _PARTS else 1
             cell = TunedSize(_COLLECTIVES[collective], int(size) * ranks)
-            chosen[cell] = f"{algorithm},{protocol},{int(last) + 1}"
+            channels = int(last) + 1
+            chosen[cell] = f"{algorithm},{protocol},{channels}"
     return found
