@@ -163,11 +163,12 @@ def system(name: str) -> System | None:
 def _system_of_only_gpus(name: str) -> System | None:
     """Return a system without NICs, of GPUs of a known model; None: no such name as `8xH100`."""
     match = _GPUS.fullmatch(name.strip())
-    links = gpu_links()
-    model = match[2].upper() if match else ""
-    if match is None or model not in links:
+    if match is None:
         return None
-    return System(name=f"{match[1]}x{model}", gpus=int(match[1]), gpu_model=model)
+    count, model = match[1], match[2].upper()
+    if model not in gpu_links():
+        return None
+    return System(name=f"{count}x{model}", gpus=int(count), gpu_model=model)
 
 
 _GPUS = lazy(r"([1-9]\d?)x(\w{2,10})", re.ASCII | re.IGNORECASE)
@@ -188,8 +189,8 @@ def _similar(name: str) -> str:
     if near:
         meant = " or ".join(known[key].name for key in near)
         return f"Did you mean {meant}?"
-    others = ", ".join(each.name for each in known.values() if not each.is_ec2)
-    return f"Known are EC2's types with EFA, and {others}."  # EC2's are too many to list
+    others = (each.name for each in known.values() if not each.is_ec2)  # EC2's are too many
+    return f"Known are EC2's types with EFA, and {', '.join(others)}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -333,10 +333,9 @@ def _given_options(ctx: click.Context, flags: Collection[str]) -> "dict[str, Giv
 def _ends_of_range(sizes: "Given", given: "Mapping[str, Given]") -> "Iterator[tuple[str, Given]]":
     """Yield the smallest and the largest size that ``--size`` stands for."""
     for name, end in _ENDS.items():
-        if given[name].flags:
-            raise RequestError(
-                f"{given[name].flags[0]} has no effect with --size.", hint="Leave it out."
-            )
+        flags = given[name].flags  # as typed: none for a default
+        if flags:
+            raise RequestError(f"{flags[0]} has no effect with --size.", hint="Leave it out.")
         yield name, sizes._replace(value=sizes.value[end])
 
 

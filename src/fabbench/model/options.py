@@ -27,7 +27,14 @@ FORMER = {"trials": "iterations", "test": "program"}
 
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _TIME = lazy(r"(\d{1,18}(?:\.\d{0,18})?)([smh]?)", re.ASCII)
-SECONDS_IN = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+SECONDS_IN = {
+    "": 1,
+    "s": 1,
+    "m": 60,
+    "h": 3600,
+    "d": 86400,
+    "w": 604800,
+}
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 

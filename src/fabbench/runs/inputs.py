@@ -520,19 +520,23 @@ def _list_of_pieces(parts: Iterable[Source], job: ParseJob) -> list[Piece]:
 
 def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
     """Yield the logs of parts as texts, and a mark after the last part of each source."""
-    write = log_writer(job.form, color=job.color, width=job.width).log
     for part in parts:
         for _, entry in read_source(part, proof=job.proof):
             if isinstance(entry, Unread):
                 yield Piece(unread=entry)
-                continue
-            log = part.labeled(within(entry, job.sizes))
-            verdict = job.judge(log) if job.judge else None
-            text = "".join(write(log, verdict))
-            heading = log_tables(log)[0].title if job.width else ""
-            yield Piece(text=text, heading=heading, outcome=entry.outcome, verdict=verdict)
+            else:
+                yield _written(part.labeled(within(entry, job.sizes)), job)
         if not part.more:
             yield Piece(ends=True)
+
+
+def _written(log: Log, job: ParseJob) -> Piece:
+    """Return a log as text, with its verdict."""
+    verdict = job.judge(log) if job.judge else None
+    writer = log_writer(job.form, color=job.color, width=job.width)
+    text = "".join(writer.log(log, verdict))
+    heading = log_tables(log)[0].title if job.width else ""
+    return Piece(text=text, heading=heading, outcome=log.outcome, verdict=verdict)
 
 
 def on_cores(

@@ -68,7 +68,8 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         options=options,
     )
     ways = (*spec.profile.fabrics, spec.claim and "nvlink")
-    require_way(source.plan, ways, f"pods of {options.instance_type or 'these nodes'}", _WAYS)
+    nodes = options.instance_type or "these nodes"
+    require_way(source.plan, ways, f"pods of {nodes}", _WAYS)
     return spec
 
 

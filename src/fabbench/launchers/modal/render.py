@@ -112,7 +112,8 @@ def literal(text: str) -> str:
     """Write a multi-line string as a Python literal: verbatim, if possible."""
     plain = text.replace("\n", "").replace("\t", "").isprintable()
     marks = "'''" if '"""' in text else '"""'
-    verbatim = plain and marks not in text and not text.endswith(("\\", marks[0]))
+    ends_the_literal = marks in text or text.endswith(("\\", marks[0]))
+    verbatim = plain and not ends_the_literal
     return f"r{marks}{text}{marks}" if verbatim else repr(text)
 
 
