@@ -165,7 +165,8 @@ def _system_of_only_gpus(name: str) -> System | None:
     match = _GPUS.fullmatch(name.strip())
     if match is None:
         return None
-    count, model = match[1], match[2].upper()
+    count = match[1]
+    model = match[2].upper()
     if model not in gpu_links():
         return None
     return System(name=f"{count}x{model}", gpus=int(count), gpu_model=model)
@@ -190,7 +191,8 @@ def _similar(name: str) -> str:
         meant = " or ".join(known[key].name for key in near)
         return f"Did you mean {meant}?"
     others = (each.name for each in known.values() if not each.is_ec2)  # EC2's are too many
-    return f"Known are EC2's types with EFA, and {', '.join(others)}."
+    names = ", ".join(others)
+    return f"Known are EC2's types with EFA, and {names}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
