@@ -1,36 +1,83 @@
-"""Tables that fabbench itself wrote quote logs, and are none: they are named and refused."""
+"""`compare` and `report` read what fabbench itself wrote.
+
+A column like any other, and nothing is proven.
+"""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fabbench.cli import cli
 from tests.support.command_line import runner
+from tests.support.corpus import CORPUS
 from tests.support.paths import EXAMPLES, LOGS
 
 EFA, TCP = (str(EXAMPLES / f"logs/published-p4d-{name}.txt") for name in ("efa", "tcp"))
-FAILED = str(LOGS / "nccl/fail-killed.txt")
-COMPARED = ("compare", EFA, TCP)
-READERS = ("parse", "explain", "compare", "report")
+PROVEN = str(LOGS / "nccl/x-net-socket.txt")
+SEVERAL = [
+    str(CORPUS / f"{name}.txt")
+    for name in ("ep/v2-elastic-buffer", "perftest/perftest-among-other-benchmarks")
+]
 WRITTEN = [
-    (words, form, READERS)
-    for words in (COMPARED, ("parse", EFA, TCP), ("parse", FAILED))
-    for form in ("csv", "json")
+    *(
+        (("compare", EFA, TCP, "--label", "EFA", "--label", "TCP"), form)
+        for form in ("csv", "json")
+    ),
+    *((("parse", PROVEN), form) for form in ("csv", "json")),
+    *((("compare", PROVEN, PROVEN), form) for form in ("csv", "json")),
+    *((("compare", several, several), "csv") for several in SEVERAL),
 ]
 
 
-@pytest.mark.parametrize(
-    ("words", "form", "readers"), [*WRITTEN, (COMPARED, "markdown", ("compare", "report"))]
-)
-def test_what_was_written_is_no_log_and_says_so(
-    words: tuple[str, ...], form: str, readers: tuple[str, ...], tmp_path: Path
+def compared(*arguments: str) -> dict[str, Any]:
+    result = runner().invoke(cli, ["compare", *arguments, "--format", "json"])
+    document = dict(json.loads(result.stdout))
+    in_question = document["columns"][:-1] or document["columns"]
+    trusted = all(column["outcome"] == "ok" for column in in_question)
+    assert result.exit_code == (0 if trusted else 4), result.output
+    return document
+
+
+def figures(document: dict[str, Any]) -> list[tuple[Any, ...]]:
+    names = ("size", "metric", "benchmark", "case", "dtype", "placement")
+    rows = [row for row in document["rows"] if row["column"] == document["columns"][0]["label"]]
+    return [
+        (*(row[name] for name in names), float(f"{row['value']:.10g}"))
+        for row in rows
+        if row["value"]
+    ]
+
+
+@pytest.mark.parametrize(("arguments", "form"), WRITTEN)
+def test_what_was_written_is_read_as_the_same_figures_unproven(
+    arguments: tuple[str, ...], form: str, tmp_path: Path
 ) -> None:
+    written = runner().invoke(cli, [*arguments, "--format", form])
     path = tmp_path / "results"
-    path.write_text(runner().invoke(cli, [*words, "--format", form]).stdout)
-    for command in readers:
-        refused = runner().invoke(cli, [command, str(path)])
-        assert (refused.exit_code, "pass the logs" in refused.stderr) == (3, True), command
+    path.write_text(written.stdout)
+    labels = ["--label", "a", "--label", "b"] if arguments[0] == "compare" else ["--label", "a"]
+    again = compared(str(path), *labels)
+    logs = [each for each in arguments[1:] if each in {EFA, TCP, PROVEN, *SEVERAL}]
+    assert figures(again) == figures(compared(*logs, *labels))
+    assert {column["outcome"] for column in again["columns"]} == {"unproven"}
+    facts = [column["facts"] for column in again["columns"]]
+    assert not {"transport", "network", "provider", "nics"} & {
+        name for each in facts for name in each
+    }
+    assert runner().invoke(cli, ["parse", str(path)]).exit_code == 4
+    page = runner().invoke(cli, ["report", str(path)])
+    assert (page.exit_code, "unproven" in page.stdout) == (4, True)
+
+
+def test_a_table_passes_no_gate_and_serves_as_a_baseline(tmp_path: Path) -> None:
+    path = tmp_path / "efa.json"
+    path.write_text(runner().invoke(cli, ["parse", EFA, "--format", "json"]).stdout)
+    gate = ["--gate", "busbw:5%"]
+    assert runner().invoke(cli, ["compare", str(path), EFA, *gate]).exit_code == 4
+    assert runner().invoke(cli, ["compare", EFA, str(path), *gate]).exit_code == 0
+    assert runner().invoke(cli, ["compare", TCP, str(path), *gate]).exit_code == 1
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "json"])
@@ -40,7 +87,47 @@ def test_a_table_beside_the_logs_that_it_was_made_of_is_no_repeat(
     (tmp_path / "a.log").write_bytes(Path(EFA).read_bytes())
     written = runner().invoke(cli, ["compare", EFA, TCP, "--format", form])
     (tmp_path / "results").write_text(written.stdout)
-    result = runner().invoke(cli, ["compare", str(tmp_path), "--format", "json"])
-    (column,) = json.loads(result.stdout)["columns"]
-    assert (result.exit_code, column["executions"], column["outcome"]) == (0, 1, "ok")
+    (column,) = compared(str(tmp_path))["columns"]
+    assert (column["executions"], column["outcome"]) == (1, "ok")
     assert runner().invoke(cli, ["parse", str(tmp_path)]).exit_code == 0
+
+
+def test_what_failed_stays_failed(tmp_path: Path) -> None:
+    path = tmp_path / "failed.json"
+    path.write_text(
+        runner()
+        .invoke(cli, ["parse", str(LOGS / "nccl/fail-killed.txt"), "--format", "json"])
+        .stdout
+    )
+    result = runner().invoke(cli, ["compare", str(path), EFA])
+    assert (result.exit_code, "failed" in result.stdout) == (4, True)
+
+
+def test_markdown_is_not_read_back_and_says_what_is(tmp_path: Path) -> None:
+    path = tmp_path / "results.md"
+    path.write_text(runner().invoke(cli, ["compare", EFA, TCP, "--format", "markdown"]).stdout)
+    for command in ("compare", "report"):
+        refused = runner().invoke(cli, [command, str(path), "--format", "html"])
+        assert (refused.exit_code, "JSON or CSV" in refused.stderr) == (3, True)
+
+
+CSV = "size,metric,value\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (CSV + "8,busbw,1e9\n", 4),
+        (CSV + "8,busbw,nan\n", 3),
+        ("size,metric,value,unit\n8,busbw,1", 3),
+        (CSV + "-8,busbw,1\n", 3),
+        (CSV + "8,speed,1\n", 3),
+        ('{"format":1,"logs":[', 3),
+        ('{"format":1,"logs":[{"facts":{}}]}', 3),
+        ('{"format":1,"logs":[1]}', 3),
+    ],
+)
+def test_a_damaged_table_is_refused(text: str, status: int, tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text(text)
+    assert runner().invoke(cli, ["compare", str(path)]).exit_code == status

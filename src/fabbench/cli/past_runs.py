@@ -240,8 +240,8 @@ def show(
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are
     read again from the benchmark's own output, even if the run was stopped. The id of a certificate
-    prints what `fabbench accept` found. Of anything else that `compare` takes (a log, RUN:CONFIG),
-    the comparison is printed.
+    prints what `fabbench accept` found. Of anything else that `compare` takes (a log, RUN:CONFIG, a
+    table of results), the comparison is printed.
     """
     from fabbench.analysis.compare import compare
     from fabbench.runs.inputs import whole_runs

@@ -54,11 +54,11 @@ def parse(
     """Read benchmark logs and print their results.
 
     LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the
-    JSON of nccl-tests' -J; - is standard input. It may be compressed (gzip, bzip2, xz, zstd). A
-    directory stands for all files in it and below; those that have nothing to do with a benchmark
-    are left out. A list (a.log,b.log) stands for these files. RUN is a run's directory, an id,
-    `last`, or RUN:CONFIG; it is judged as it was measured. Many files, and large ones, are read on
-    all cores.
+    JSON of nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be
+    compressed (gzip, bzip2, xz, zstd). A directory stands for all files in it and below; those that
+    have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
+    RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured. Many
+    files, and large ones, are read on all cores.
 
     The exit status is 0 if every log is ok, 4 if one is not, 3 if a file cannot be read or
     nothing in it is recognized, and 1 if a gate fails.
@@ -267,11 +267,12 @@ def compare_inputs(
 ) -> Exit:
     """Compare runs and log files side by side; the last one is the baseline.
 
-    Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, or
-    several log files that are repeats: a directory, or a list such as a1.log,a2.log. A run stands
-    for all its configurations, so one run alone compares its configurations. Repeats are reduced to
-    their median. The ratio says how many times better a column is than the baseline. Runs that are
-    not comparable (different ranks, ...) are rejected, unless --allow names the field.
+    Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, a
+    table of results (fabbench's JSON or CSV; unproven), or several log files that are
+    repeats: a directory, or a list such as a1.log,a2.log. A run stands for all its configurations,
+    so one run alone compares its configurations. Repeats are reduced to their median. The ratio
+    says how many times better a column is than the baseline. Runs that are not comparable
+    (different ranks, ...) are rejected, unless --allow names the field.
 
     The exit status is 1 if a gate fails, 2 if the inputs cannot be compared, 3 if one cannot be
     read, and 4 if one cannot be trusted.
@@ -347,9 +348,10 @@ def write_report(
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is
     a section, and several begin with an overview; 100 at most. Everything else that `compare` takes
-    (logs, RUN:CONFIG) is compared in one section, the last input being the baseline. The page is
-    one file, and nothing in it is fetched from elsewhere. The section of a sweep has its suspects
-    and a heat map of all pairs. The id of a certificate is a page of its own.
+    (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the
+    baseline. The page is one file, and nothing in it is fetched from elsewhere. The section of a
+    sweep has its suspects and a heat map of all pairs. The id of a certificate is a page of its
+    own.
 
     Example: fabbench report last -o report.html
 

@@ -69,7 +69,10 @@ _MADE_BY_FABBENCH = lazy(
 )
 """The beginning of fabbench's own files, which quote lines of logs."""
 _LONGEST_QUOTE = 100
-_RESULTS = "This is a table of results and no log: pass the logs that it was made of, or the run."
+_RESULTS = (
+    "This is a table of results and no log: fabbench compare and report read those that fabbench "
+    "wrote as JSON or CSV."
+)
 
 
 class Unread(NamedTuple):
@@ -90,11 +93,6 @@ def none_found(inputs: Iterable[str], unread: Iterable[Unread]) -> list[Unread]:
 
 class UnreadWarning(UserWarning):
     """A file of a directory has a benchmark's output, but no result could be read."""
-
-
-def is_made_by_fabbench(text: str) -> bool:
-    """Return whether a text begins like JSON or CSV of fabbench's own, which quotes logs."""
-    return _MADE_BY_FABBENCH.match(text) is not None
 
 
 def unread_reason(text: str) -> tuple[str, bool]:

@@ -225,13 +225,14 @@ def whole_runs(name: str, store: Path) -> list[Path]:
 
 
 def read_source(
-    source: Source, *, proof: Proof | None = None
+    source: Source, *, proof: Proof | None = None, tables: bool = False
 ) -> Iterator[tuple[str, Log | Unread]]:
     """Read a file or a run: yield its logs or, if it has no result, the reason.
 
     A run is judged as it was measured.
 
-    Each log comes with its configuration, if the file has several. A file in a directory that is
+    Each log comes with its configuration, if the file has several, or its column of a table. With
+    `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory that is
     unrelated to any benchmark is left out.
     """
     if source.run:
@@ -239,10 +240,13 @@ def read_source(
         return
     # A large file is read in parts: only the first one, at line 0, says that there is nothing.
     empty = not source.line
+    tables = tables and source.named
     name = source.name
     try:
         with _opened_stream(source) as file:
-            for label, log in parse_stream(file, name, proof=proof, line=source.line):
+            for label, log in parse_stream(
+                file, name, proof=proof, tables=tables, line=source.line
+            ):
                 empty = False
                 if source.named or _counts_in_directory(log, name):
                     yield label, log
@@ -366,6 +370,8 @@ def _matching_runs(ref: str, stored: Sequence[Path]) -> list[Path]:
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
     """Read and judge logs of files, all files in directories, and runs, as `fabbench parse` does.
 
+    A file that is named may also be JSON or CSV that fabbench has written.
+
     `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``.
     Raise MachineError if a file cannot be read. A file without any known output yields no log, and
     UnreadWarning if it is nevertheless a benchmark's output.
@@ -373,7 +379,7 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
     proof = None if fabric is None else Proof(fabric=fabric)
     logs: list[Log] = []
     for source in sources_of(map(str, sources), store_here(store), proof):
-        for _, entry in read_source(source, proof=proof):
+        for _, entry in read_source(source, proof=proof, tables=True):
             if isinstance(entry, Log):
                 logs.append(entry)
             else:
@@ -521,7 +527,7 @@ def _list_of_pieces(parts: Iterable[Source], job: ParseJob) -> list[Piece]:
 def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
     """Yield the logs of parts as texts, and a mark after the last part of each source."""
     for part in parts:
-        for _, entry in read_source(part, proof=job.proof):
+        for _, entry in read_source(part, proof=job.proof, tables=True):
             if isinstance(entry, Unread):
                 yield Piece(unread=entry)
             else:

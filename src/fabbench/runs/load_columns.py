@@ -150,7 +150,8 @@ def _parsed(
     Raise MachineError for a damaged source, or a named one without any log.
     """
     parsed: dict[str, list[Log]] = {}
-    for configuration, entry in read_source(source, proof=proof):
+    # `tables`: only of a named source. One that lies beside logs was made of them: no repeat.
+    for configuration, entry in read_source(source, proof=proof, tables=True):
         if isinstance(entry, Unread):
             _require_readable(source, entry)
             unread.append(entry)

@@ -34,7 +34,7 @@ def log_summaries(sources: Iterable[Source], left_out: list[Unread]) -> list[Ful
     runs: list[FullSummary] = []
     for source in sources:
         logs: list[Log] = []
-        for _, entry in read_source(source):
+        for _, entry in read_source(source, tables=True):
             if isinstance(entry, Unread):
                 left_out.append(entry)
             elif entry.outcome == "ok":
