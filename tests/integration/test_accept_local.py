@@ -1,7 +1,6 @@
 """`fabbench accept` on virtual nodes of this machine, with a stand-in for nccl-tests."""
 
 import json
-import re
 import shlex
 import signal
 import subprocess
@@ -41,8 +40,6 @@ def test_limits_of_a_good_run_decide(tmp_path: Path) -> None:
     )
     bad = fabbench(tmp_path / "bad", *LADDER, "--thresholds", str(limits))
     assert (bad.returncode, set(json.loads(bad.stdout)["bad"])) == (1, {"all nodes"}), bad.stderr
-    changed = fabbench(tmp_path / "bad", "accept", "--compare", "last", "last")
-    assert "| all:all_reduce | result | failed | failed |" in re.sub(" +", " ", changed.stdout)
 
 
 @pytest.mark.slow

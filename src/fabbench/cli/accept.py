@@ -23,7 +23,7 @@ from fabbench.cli.sweep_command import DiagnosisOptions
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
-from fabbench.report.certificate import EXITS, State, render_certificate, render_changes
+from fabbench.report.certificate import EXITS, State, render_certificate
 from fabbench.report.sweep_report import cordon_command
 from fabbench.runs.ladder import LEVELS, AcceptOptions, write_thresholds
 
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from fabbench.report.certificate import Certificate
     from fabbench.runs.sweep import SweepRequest
 
-_EFFECTIVE_WITH = {
-    "compared": {"store", "form", "output", "json", "verbose", "quiet"},
-    "resumed": {"store", "max_time", "verbose", "quiet"},
-}
-"""Option that says all → the options that have an effect with it."""
+_EFFECTIVE_WITH_RESUME = frozenset({"resumed", "store", "max_time", "verbose", "quiet"})
 _JUDGING_OPTIONS = [
     declared(DiagnosisOptions)[name] for name in ("tolerance", "confidence", "print_cordon")
 ]
@@ -56,20 +52,12 @@ _JUDGING_OPTIONS = [
     metavar="ID",
     help="Go on with a ladder that has not ended, or not tested it all.",
 )
-@click.option(
-    "--compare",
-    "compared",
-    nargs=2,
-    metavar="OLD NEW",
-    help="Only print what changed between certificates.",
-)
 @takes("store")
 @pass_command_line
 def command(
     line: CommandLine,
     /,
     resumed: str | None,
-    compared: tuple[str, str] | None,
     store: Path,
     form: str,
     **_: Any,
@@ -82,25 +70,20 @@ def command(
     --thresholds.
 
     The exit status is 0 if all nodes are accepted, 1 if something is bad, and 4 if something was
-    not tested or is not certain. The certificate is stored: --resume ID, --resume last, --compare
-    OLD NEW.
+    not tested or is not certain. The certificate is stored: --resume ID, --resume last,
+    fabbench show ID.
 
     Example: fabbench accept --on ssh --host node[01-08] -o certificate.html
 
     Example: fabbench accept --level full --profile inference --thresholds limits.json
-
-    Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
     from fabbench.cli.live import watching, watching_sweep
     from fabbench.config.given import value_of, values_of
     from fabbench.runs.acceptance import Acceptance, how_to_resume, open_certificate
 
     certificate = open_certificate(resumed, store) if resumed is not None else None
-    _require_effect(line, stored=certificate.command if certificate else ())
-    if compared:
-        terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
-        return Exit.FINE
     if certificate is not None:
+        _require_effect(line, certificate.command)
         if not certificate.open:  # Nothing is left to test
             raise RequestError(
                 f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
@@ -131,18 +114,14 @@ def command(
 
 
 def _require_effect(line: CommandLine, stored: Sequence[str]) -> None:
-    """Raise RequestError for options that have no effect with one that says all.
+    """Raise RequestError for options that have no effect with --resume.
 
-    One that is typed as in the `stored` command line, which is gone on with, is accepted.
+    One that says what the `stored` command line does agrees with it.
     """
-    for name, others in _EFFECTIVE_WITH.items():
-        if name not in line.typed:
-            continue
-        for each in line.typed.keys() - {name, *others}:
-            flag = line.typed[each]
-            if not _agrees_with_stored(flag, line.command, stored):
-                alone = line.typed[name]
-                raise RequestError(f"{flag} has no effect with {alone}.", hint="Leave it out.")
+    for each in line.typed.keys() - _EFFECTIVE_WITH_RESUME:
+        flag = line.typed[each]
+        if not _agrees_with_stored(flag, line.command, stored):
+            raise RequestError(f"{flag} has no effect with --resume.", hint="Leave it out.")
 
 
 def _agrees_with_stored(flag: str, words: Sequence[str], stored: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import Reasons
 from fabbench.model.messages import counted
-from fabbench.model.units import format_change, format_duration, format_size, scale
+from fabbench.model.units import format_duration, format_size, scale
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import PlainData, Table, write_result
 from fabbench.report.templates import rendered
@@ -342,71 +342,4 @@ def certificate_document(certificate: Certificate) -> PlainData:
     plain: PlainData = msgspec.to_builtins(certificate)
     names = ("headline", "verdict", "fault_class", "bad", "untested", "verdicts")
     answer = {name: getattr(certificate, name) for name in names}
-    return {"format": plain.pop("format"), **answer, **plain}  # `format` first, for readers
-
-
-# ---------------------------------------------------------------- what changed between two
-
-
-def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) -> str:
-    """Write every result and figure of two certificates, and of their nodes what changed.
-
-    Ends with a newline.
-    """
-    table = Table(
-        headline=f"{old.id} → {new.id}: {old.verdict} → {new.verdict}.",
-        header=("of", "what", "old", "new", "ratio"),
-        rows=[*_changed_rows(old, new)],
-        align="llllr",
-    )
-    document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
-    # `str`, which returns an empty text: no certificate is written as CSV
-    return write_result(form, lambda: [table], lambda: document, str, **how)
-
-
-def _changed_rows(old: Certificate, new: Certificate) -> Iterator[tuple[str, ...]]:
-    """Yield rung or node, what of it, old, new, ratio: all of rungs, of nodes what changed."""
-    nodes = {each.name for each in old.nodes + new.nodes}
-    before = _comparable_values(old)
-    after = _comparable_values(new)
-    for key in {**before, **after}:
-        was = before.get(key, "-")
-        now = after.get(key, "-")
-        subject, what = key
-        if was != now or subject not in nodes:
-            ratio = _ratio_cell(was, now)
-            yield (subject, what, str(was), str(now), ratio)
-
-
-def _ratio_cell(old: str | RungFigure, new: str | RungFigure) -> str:
-    """Return how many times better a figure is now; "-" where that is not known."""
-    if isinstance(old, str) or isinstance(new, str):
-        return "-"
-    if not old.value or not new.value:
-        return "-"
-    ratio = new.value / old.value
-    if METRICS[old.metric].lower_is_better:
-        ratio **= -1
-    return format_change(ratio)
-
-
-def _comparable_values(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
-    """Return all that may change: rung or node, and what of it → its value."""
-    by_name: dict[str, dict[str, str | RungFigure]] = {}
-    for rung in certificate.rungs:
-        by_name[rung.name] = {"result": rung.state.value}
-        for figure in rung.figures:
-            by_name[rung.name][figure.what] = figure
-    for node in certificate.nodes:
-        by_name[node.name] = {
-            "type": node.instance_type,
-            "GPUs": f"{node.gpus} {node.gpu_model}".strip(),
-            "NICs": ", ".join(node.devices),
-            **node.versions,
-            **node.serials,
-        }
-    return {
-        (name, what): value or "-"
-        for name, stated in by_name.items()
-        for what, value in stated.items()
-    }
+    return {"format": plain.pop("format"), **answer, **plain}

@@ -14,7 +14,6 @@ from fabbench.report.certificate import (
     RungResult,
     State,
     render_certificate,
-    render_changes,
 )
 
 FIGURE, LIMITS = RungFigure("busbw", 1 << 30, 4e11, 3), ("busbw@1GB>=360GB/s",)
@@ -143,17 +142,3 @@ def test_reports_of_tests_fail_where_the_verdict_is_open() -> None:
     assert (root.get("tests"), root.get("errors")) == ("3", "1")
     summary = json.loads(render_certificate(certificate, "ctrf"))["results"]["summary"]
     assert (summary["passed"], summary["other"], summary["tests"]) == (2, 1, 3)
-
-
-def test_changes_name_figures_nodes_and_versions() -> None:
-    slower = replace(ALL, figures=(replace(FIGURE, value=2e11),))
-    nodes = (replace(FINE.nodes[0], versions={"kernel": "6.8"}), Host(name="node3"))
-    text = render_changes(
-        FINE, replace(FINE, id="later", rungs=(CHECK, slower, BAD), nodes=nodes), "markdown"
-    )
-    cells = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in text.splitlines()}
-    assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s", "0.50 x") in cells
-    assert ("pairs", "result", "-", "failed", "-") in cells
-    assert ("node1", "kernel", "6.1", "6.8", "-") in cells
-    assert {("node2", "GPUs", "8", "-", "-"), ("node3", "GPUs", "-", "0", "-")} <= cells
-    assert "accepted → rejected" in text
