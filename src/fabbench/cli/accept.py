@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fabbench.report.certificate import Certificate
     from fabbench.runs.sweep import SweepRequest
 
-_EFFECTIVE_WITH_RESUME = frozenset({"resumed", "store", "max_time", "verbose", "quiet"})
 _JUDGING_OPTIONS = [
     declared(DiagnosisOptions)[name] for name in ("tolerance", "confidence", "print_cordon")
 ]
@@ -118,7 +117,7 @@ def _require_effect(line: CommandLine, stored: Sequence[str]) -> None:
 
     One that says what the `stored` command line does agrees with it.
     """
-    for each in line.typed.keys() - _EFFECTIVE_WITH_RESUME:
+    for each in line.typed.keys() - {"resumed", "store", "max_time", "verbose", "quiet"}:
         flag = line.typed[each]
         if not _agrees_with_stored(flag, line.command, stored):
             raise RequestError(f"{flag} has no effect with --resume.", hint="Leave it out.")

@@ -54,7 +54,7 @@ def parse(
     """Read benchmark logs and print their results.
 
     LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the
-    JSON of nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be
+    JSON of nccl-tests' -J, or fabbench's own JSON (unproven); - is standard input. It may be
     compressed (gzip, bzip2, xz, zstd). A directory stands for all files in it and below; those that
     have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
     RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured. Many
@@ -268,7 +268,7 @@ def compare_inputs(
     """Compare runs and log files side by side; the last one is the baseline.
 
     Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, a
-    table of results (fabbench's JSON or CSV; unproven), or several log files that are
+    table of results (fabbench's own JSON; unproven), or several log files that are
     repeats: a directory, or a list such as a1.log,a2.log. A run stands for all its configurations,
     so one run alone compares its configurations. Repeats are reduced to their median. The ratio
     says how many times better a column is than the baseline. Runs that are not comparable

@@ -70,8 +70,8 @@ _MADE_BY_FABBENCH = lazy(
 """The beginning of fabbench's own files, which quote lines of logs."""
 _LONGEST_QUOTE = 100
 _RESULTS = (
-    "This is a table of results and no log: fabbench compare and report read those that fabbench "
-    "wrote as JSON or CSV."
+    "This is a table of results and no log: pass the logs that it was made of, or the run. Of "
+    "tables, fabbench compare and report read those that fabbench wrote as JSON."
 )
 
 
@@ -95,15 +95,22 @@ class UnreadWarning(UserWarning):
     """A file of a directory has a benchmark's output, but no result could be read."""
 
 
+def made_by_fabbench(text: str) -> re.Match[str] | None:
+    """Match the beginning of JSON or CSV of fabbench's own, which quotes logs.
+
+    Groups: `json` of logs or a comparison, and `csv`; neither: it has no results.
+    """
+    return _MADE_BY_FABBENCH.match(text)
+
+
 def unread_reason(text: str) -> tuple[str, bool]:
     """Return why a text that begins like this has no result, and whether that is only a remark.
 
     The reason is empty if nothing in the text is related to a benchmark.
     """
-    made_by_fabbench = _MADE_BY_FABBENCH.match(text)
-    if made_by_fabbench is not None:
-        # Other documents of fabbench have no results, and quote lines of logs.
-        return _RESULTS if made_by_fabbench["json"] or made_by_fabbench["csv"] else "", True
+    own = made_by_fabbench(text)
+    if own:
+        return _RESULTS if own.lastgroup else "", True
     program = _foreign_program(text)
     if program:
         return f"This is output of {program}, which fabbench does not read.", False

@@ -217,14 +217,20 @@ def read(path: Path, kind: type[T]) -> T:
         if path.stat().st_size > _MAX_SIZE:
             limit = _MAX_SIZE >> 20
             raise MachineError(f"{path} is damaged: it is larger than {limit} MiB.")
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decoded(path.read_bytes(), kind, path)
     except OSError as error:
         why = error.strerror or error
         raise MachineError(f"{path} cannot be read: {why}.") from error
+
+
+def decoded(text: bytes | str, kind: type[T], source: Path | str) -> T:
+    """Return a document in JSON. Raise MachineError if it is damaged, or has another format."""
+    try:
+        return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         # msgspec names the field that it refuses: `format` is that of another fabbench.
         hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
-        raise MachineError(f"{path} is damaged: {error}.", hint=hint) from error
+        raise MachineError(f"{source} is damaged: {error}.", hint=hint) from error
 
 
 def readable(path: Path, kind: type[T]) -> T | None:

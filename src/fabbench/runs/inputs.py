@@ -232,7 +232,7 @@ def read_source(
     A run is judged as it was measured.
 
     Each log comes with its configuration, if the file has several, or its column of a table. With
-    `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory that is
+    `tables`, a file that was named may be fabbench's own JSON. A file in a directory that is
     unrelated to any benchmark is left out.
     """
     if source.run:
@@ -370,7 +370,7 @@ def _matching_runs(ref: str, stored: Sequence[Path]) -> list[Path]:
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
     """Read and judge logs of files, all files in directories, and runs, as `fabbench parse` does.
 
-    A file that is named may also be JSON or CSV that fabbench has written.
+    A file that is named may also be JSON that fabbench has written.
 
     `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``.
     Raise MachineError if a file cannot be read. A file without any known output yields no log, and

@@ -4,18 +4,12 @@ Memory is bounded by one execution, not by the file, and nothing is unpacked to 
 
 The first bytes of a file show its type: gzip, bzip2, xz, zstd, and UTF-16. A file has one layer of
 compression at most. A file that expands to more than logs do is refused; so are archives.
-
-Tables of results are logs, too: fabbench's own JSON and CSV. Whatever the form, a table becomes
-records: size, metric and value in base units, labels, and conditions. No run: nothing is proven.
 """
 
 import bz2
 import codecs
-import csv
 import html
-import json
 import lzma
-import math
 import os
 import re
 import sys
@@ -28,19 +22,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
-from fabbench.benchmarks import benchmark_named, benchmarks
+from fabbench.benchmarks import benchmarks
 from fabbench.evidence.flight_recorder import Dump, is_dump, read_dump, record_of
 from fabbench.evidence.judge import judge
 from fabbench.evidence.ras import SIGN as RAS_SIGN
 from fabbench.evidence.ras import read_ras
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
+from fabbench.logs.signs import made_by_fabbench
 from fabbench.model.errors import MachineError
-from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof, Record
+from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes
-from fabbench.report.log_report import LABELS
-from fabbench.report.table import PlainData
 
 Pieces: TypeAlias = Iterator[bytes]
 Bytes: TypeAlias = "LogStream | BinaryIO"
@@ -140,12 +133,12 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     tables: bool = False,
     line: int = 0,
 ) -> Iterator[tuple[str, Log]]:
-    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV.
+    """Read an open binary stream; with `tables`, also fabbench's own JSON.
 
-    Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, a
-    table of fabbench's own, and last a plain log. `line` is the number of the line before. Each log
-    comes with its configuration, which the output of a fabbench script names, or its column of a
-    table; empty: it has none.
+    Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, a document
+    of fabbench's own, which quotes lines of logs and is none, and last a plain log. `line` is the
+    number of the line before. Each log comes with its configuration, which the output of a fabbench
+    script names, or its column of a comparison; empty: it has none.
     """
     block = file.read(BLOCK)
     if is_dump(block):
@@ -161,9 +154,12 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
         block = text.encode()  # no document after all: a log
-    beginning = block.decode("utf-8", "replace")
-    if tables and is_table(beginning):
-        yield from table_logs(_whole_text(block, file), source, proof)
+    own = made_by_fabbench(block.decode("utf-8", "replace"))
+    if own:
+        if tables and own["json"]:
+            from fabbench.runs.result_tables import logs_of_document
+
+            yield from logs_of_document(_whole_text(block, file), source, proof)
         return
     # Not live: it returns whole logs, and no rows before.
     new_parser = partial(LogParser, source, proof=proof, live=False, line=line)
@@ -519,165 +515,3 @@ _COMPRESSIONS: Mapping[bytes, Callable[[], Any]] = {
 _ENCODINGS = {rb"\xef\xbb\xbf": "utf-8-sig", rb"\xff\xfe|\xfe\xff": "utf-16"}
 _ENCODINGS |= {rb"(?:[^\0]\0){8}": "utf-16-le", rb"(?:\0[^\0]){8}": "utf-16-be"}
 """PowerShell's `>` writes UTF-16 with a byte order mark, others without."""
-
-
-# ---------------------------------------------------------------- tables of results
-
-
-_COUNTS = ("ranks", "hosts", "gpus_per_host")
-# The fields of a log in a JSON document that say what was measured
-_ABOUT = (
-    "source",
-    "log",
-    "run",
-    "execution",
-    "outcome",
-    "benchmark",
-    "case",
-    *_COUNTS,
-    "versions",
-)
-_JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
-_NO_SAMPLE: PlainData = {"labels": {}, "size": 0, "metric": "time", "value": None}
-_Labels: TypeAlias = tuple[tuple[str, str], ...]
-_RowKey: TypeAlias = tuple[int, _Labels]  # Size and labels
-_Rows: TypeAlias = dict[_RowKey, dict[str, float]]  # Row → metric → value
-
-
-_About: TypeAlias = tuple[str, ...]  # The values of `_ABOUT`
-
-
-def is_table(text: str) -> bool:
-    """Return whether a text begins like fabbench's own JSON or CSV."""
-    if _JSON.match(text):
-        return True
-    header = text.partition("\n")[0].split(",")
-    return {"size", "metric", "value"}.issubset(header)
-
-
-def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple[str, Log]]:
-    """Return the logs of a table, each with the name of its column.
-
-    ``""`` for a column without a name.
-
-    Raise MachineError for a damaged one.
-    """
-    # Column → what was measured → its tables, one per repeat
-    columns: dict[str, dict[_About, list[_Rows]]] = {}
-    try:
-        for record in _table_records(text):
-            about = tuple(_field_text(record, name) for name in _ABOUT)
-            of_column = columns.setdefault(_column_name(record), {})
-            _add_figure(record, of_column.setdefault(about, [{}]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
-        raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
-    return [
-        (label, _log_of_table(about, rows, source, proof))
-        for label, of_column in columns.items()
-        for about, tables in of_column.items()
-        for rows in tables
-    ]
-
-
-def _field_text(record: PlainData, name: str) -> str:
-    """Return a field as text; empty if it is missing or null."""
-    return str(record.get(name) or "")
-
-
-def _table_records(text: str) -> Iterable[PlainData]:
-    if _JSON.match(text):
-        return _json_records(text)
-    return csv.DictReader(text.splitlines(keepends=True))
-
-
-def _column_name(record: PlainData) -> str:
-    """Return the column of a comparison, or RUN:CONFIG of an export."""
-    parts = (record.get("run"), record.get("configuration"))
-    return record.get("column") or ":".join(filter(None, parts))
-
-
-def _add_figure(record: PlainData, tables: list[_Rows]) -> None:
-    """Add a record's figure to the last table. One that it has already begins a repeat.
-
-    A table maps (size, labels) to metric → figure. Raise ValueError, KeyError or TypeError for a
-    damaged record.
-    """
-    size = int(record["size"])
-    given = [name for name in LABELS if record.get(name) not in {None, ""}]
-    labels = tuple((name, str(record[name])) for name in given)
-    metric = METRICS[record["metric"]].name
-    value = record["value"]
-    # A size is text in CSV, whose reader fills up a row that was cut with None.
-    if isinstance(record["size"], str) and None in record.values():
-        raise ValueError(f"a row of {size} bytes was cut")
-    if metric in tables[-1].get((size, labels), {}):
-        tables.append({})
-    if value in {None, ""}:  # nothing was measured there
-        return
-    number = float(value)
-    if not 0 <= number < math.inf or size < 0:
-        raise ValueError(f"{value} at {size} bytes is no figure")
-    tables[-1].setdefault((size, labels), {})[metric] = number
-
-
-def _log_of_table(about: _About, rows: _Rows, source: str, proof: Proof | None) -> Log:
-    """Return the log that a table of a column stands for: never a proven one."""
-    stated = dict(zip(_ABOUT, about, strict=True))  # what the table says of its log, as text
-    outcome, reason = _outcome_in_table(stated["outcome"])
-    facts: PlainData = {}
-    for name in _COUNTS:
-        if stated[name].isdecimal():
-            facts[name] = int(stated[name])
-    for version in filter(None, stated["versions"].split(", ")):  # such as "nccl 2.27.3"
-        library, _, number = version.partition(" ")
-        facts[library] = number
-    points = [
-        Point(size, dict(labels), tuple(figures), tuple(figures.values()))
-        for (size, labels), figures in rows.items()
-    ]
-    return Log(
-        source=source,
-        benchmark=stated["benchmark"] or None,
-        case=stated["case"] or None,
-        outcome=outcome,
-        reason=reason,
-        facts=facts,
-        points=points,
-        proof=proof,
-    )
-
-
-def _outcome_in_table(written: str) -> tuple[Outcome, str]:
-    """Return the outcome of a log of a table, and why: it is not better than what is written."""
-    if written in {*Outcome} - {Outcome.OK, Outcome.UNPROVEN}:
-        return Outcome(written), f"From a table, nothing proven, not even that it is {written}."
-    return Outcome.UNPROVEN, "From a table, nothing proven."
-
-
-def _json_records(text: str) -> Iterator[PlainData]:
-    """Yield the rows of fabbench's own JSON: of an export, a comparison, or parsed logs."""
-    if '"run"' in text[:10]:  # an export has one document per line
-        yield from map(json.loads, text.splitlines())
-        return
-    document: PlainData = json.loads(text)
-    yield from document.get("rows", ())
-    for number, log in enumerate(document.get("logs", ())):
-        about = {**_about(log), "log": str(number)}
-        # A log without figures is a log, too: its outcome counts.
-        for sample in log["samples"] or [_NO_SAMPLE]:
-            yield {**sample["labels"], **sample, **about}
-
-
-def _about(log: PlainData) -> PlainData:
-    """Return what a log of `fabbench parse --format json` states besides its figures."""
-    facts = log["facts"]
-    libraries = benchmark_named(log["benchmark"]).versions
-    versions = [f"{name} {facts[name]}" for name in libraries if name in facts]
-    return {
-        "source": log["source"],
-        "benchmark": log["benchmark"],
-        "case": log["case"],
-        "outcome": log["outcome"],
-        "versions": ", ".join(versions),
-        **{name: facts.get(name) for name in _COUNTS},
-    }
