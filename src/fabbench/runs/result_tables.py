@@ -17,7 +17,8 @@ from fabbench.runs.document import Format, decoded
 
 _COUNTS = ("ranks", "hosts", "gpus_per_host")
 _what_was_measured = attrgetter("column", "benchmark", "case", "outcome", *_COUNTS)
-_METRIC = rf"^(?:{'|'.join(METRICS)})\Z"
+_METRICS = "|".join(METRICS)
+_METRIC = rf"^(?:{_METRICS})\Z"
 _Text: TypeAlias = str | None
 _Count: TypeAlias = int | str | None  # Text where a column has several
 
@@ -72,7 +73,11 @@ class _Document(Struct):
     rows: list[_Row] = []
 
 
-def logs_of_document(text: str, source: str, proof: Proof | None) -> Iterator[tuple[str, Log]]:
+def logs_of_document(
+    text: str,
+    source: str,
+    proof: Proof | None,
+) -> Iterator[tuple[str, Log]]:
     """Yield the logs of fabbench's own JSON, each with its column; ``""``: it has none.
 
     Raise MachineError for a damaged one.
@@ -95,14 +100,14 @@ def _log(
     source: str,
     proof: Proof | None,
 ) -> Log:
-    kept = {*_COUNTS, *benchmark_named(stated.benchmark).versions}
+    kept = (*_COUNTS, *benchmark_named(stated.benchmark).versions)
     return Log(
         source=source,
         benchmark=stated.benchmark,
         case=stated.case,
         outcome=Outcome.UNPROVEN if stated.outcome is Outcome.OK else stated.outcome,
         reason="From a table, nothing proven.",
-        facts={name: fact for name, fact in facts.items() if fact and name in kept},
+        facts={name: facts[name] for name in kept if facts.get(name)},
         points=[
             Point(each.size, each.labels, (each.metric,), (each.value,))
             for each in figures
