@@ -69,7 +69,9 @@ class ColumnSummary:
     label_given: bool
     outcome: Outcome
     reasons: tuple[str, ...]
-    """Why its logs are not all ok: one sentence for each that is not."""
+    """Why its logs are not all ok, each sentence once."""
+    not_ok: int
+    """How many of its logs are not ok."""
     executions: int
     facts: Mapping[str, Stated]
     """Every value of each fact of its logs, in order of appearance."""
@@ -381,6 +383,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         label_given=column.label_given,
         outcome=worst_of(column.logs),
         reasons=tuple(dict.fromkeys(map(_outcome_and_reason, bad))),
+        not_ok=len(bad),
         executions=len(column.logs) - reading.copies,
         facts={name: tuple(values) for name, values in facts.items()},
         fields={name: reading.known(name) for name in FIELDS},

@@ -111,14 +111,14 @@ def _outcomes(comparison: Comparison) -> Iterator[str]:
         code = "not-ok.of-several" if column.executions > 1 else "not-ok"
         effect = _effect_on_figures(comparison, index)
         reasons = " ".join(column.reasons)
-        bad = len(column.reasons)
-        yield _note(code, column=column, bad=bad, effect=effect, reasons=reasons)
+        yield _note(code, column=column, effect=effect, reasons=reasons)
 
 
 def _effect_on_figures(comparison: Comparison, index: int) -> str:
     """Say what happens to the figures of a column that is not ok."""
     sections = comparison.sections
     if comparison.columns[index].hidden:
+        # A section in which any log of the column is hidden shows none of it.
         partly = any(section.shown[index] for section in sections)
         return "Executions that are not ok are left out" if partly else "Its figures are left out"
     if any(section.partial[index] for section in sections):

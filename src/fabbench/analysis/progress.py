@@ -41,7 +41,10 @@ class RunProgress:
 
     @property
     def case(self) -> str | None:
-        """The current or last case; None: not known yet, and there is only one."""
+        """The case of the program whose rows come in; between programs, that of the last.
+
+        None: not known yet, and there is only one.
+        """
         if not self._points:
             return self._cases[-1] if self._cases else None
         # Rows are of the program after those whose logs are read; earlier executions told its case.

@@ -85,9 +85,10 @@ _OF_CHANNELS = (
 
 
 def _carried_that_way(evidence: Evidence, path: PathFact) -> str:
-    """Return the networks that carried what goes one way; `unknown` if no line shows one.
+    """Return the networks that carried what goes one way, such as NCCL's GIN; or `unknown`.
 
-    GPUs of one node that have no such way reach each other's memory, or the program fails.
+    A way is "none" where a line says that it could not be set up. GPUs of one node then reach each
+    other's memory, or the program fails.
     """
     ways = [way for way in evidence.ways if way.fact == path.fact]
     if evidence.nodes == 1 and {way.value for way in ways} == {"none"}:

@@ -420,7 +420,8 @@ class LogParser:
     def _group_of(self, stream: Stream) -> StreamGroup:
         """Return the group of a stream, made for its first line.
 
-        Its readers are tried in order: those that groups share come last.
+        Its readers are tried in order: those that groups share come last. A reader is None until it
+        is first needed.
         """
         group = self._groups.get(stream.group)
         if group is None:

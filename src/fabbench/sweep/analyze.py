@@ -219,13 +219,13 @@ def _slow_groups(
 def _speeds_of_groups(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
     """Return group → the median logarithm of its own pairs, relative to the best group."""
     pairs = fitted.pairs_below_best
-    fine = all_healthy(fitted.bad, pairs.members) & np.isfinite(pairs.slower)
+    fine = all_healthy(fitted.bad, pairs.members) & np.isfinite(pairs.log_ratio)
     first, second = groups.of[pairs.members].T
     speeds: dict[int, float] = {}
     for number, _ in enumerate(groups.names):
         inside = fine & (first == number) & (second == number)
         if inside.any():
-            speeds[number] = float(np.median(pairs.slower[inside]))
+            speeds[number] = float(np.median(pairs.log_ratio[inside]))
     return speeds
 
 
@@ -245,11 +245,10 @@ def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str
 def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterator[Suspect]:
     """Yield the path between found groups, if tests through it are slower than those within.
 
-    Groups with figures of their own (types) have none: their tests are as the slowest node is, and
-    none is `between`.
+    Types have no path between them: a test is as fast as its slower node.
     """
     groups = fitted.groups
-    if groups is None or groups.given:
+    if groups is None or groups.given:  # uplinks of given groups are suspects themselves
         return
     paths = [each.path for each in fitted.of_two() if each.tests.between]
     # Negative logarithms: the rail that the path slows least counts.
@@ -285,7 +284,7 @@ def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -
     if number and (two_speeds := _two_speeds_of_healthy(fitted, accused)):
         return two_speeds
     pairs = fitted.pairs
-    fast = pairs.slower >= fitted.slow
+    fast = pairs.log_ratio >= fitted.slow
     among = looks_bad[pairs.members].all(axis=1)  # tests of two that look bad
     fast_among = int(fast[among].sum())
     if 2 * fast_among > among.sum():
@@ -314,7 +313,7 @@ def _two_speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
     others: list[float] = []
     for each in fitted.of_two():
         of_others = ~accounted_for(fitted, each, accused) & ~each.failed
-        others += each.slower[of_others].tolist()
+        others += each.log_ratio[of_others].tolist()
     if len(others) < _ENOUGH_TESTS:
         return ""
     slow = slower_of_two(np.array(others), -fitted.least_apart)
@@ -348,12 +347,13 @@ def _most_slow(fitted: Fit) -> str:
     Faults make tests slower, never faster.
     """
     above = max(-fitted.least_apart, _FASTER * fitted.noise)  # a logarithm; positive is faster
-    slower = fitted.pairs.slower
-    faster = slower[slower > above]
+    log_ratio = fitted.pairs.log_ratio
+    faster = log_ratio[log_ratio > above]
     if len(faster) < _FEW_FASTER:
         return ""
     factor = format_decimal(math.exp(float(np.median(faster))), 1)
-    return f"{len(faster)} of {len(slower)} tests are {factor}x faster than most: these are slow."
+    tests = f"{len(faster)} of {len(log_ratio)} tests"
+    return f"{tests} are {factor}x faster than most: these are slow."
 
 
 _FASTER = 6.0
@@ -516,7 +516,7 @@ def _without_figure(fitted: Fit) -> set[int]:
 
 def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
     """Return the rows of pairs whose link may be bad."""
-    fast = fitted_class.slower >= fitted.slow
+    fast = fitted_class.log_ratio >= fitted.slow
     # A pair that is slow in most of its tests is reported at a smaller chance: few tests rarely
     # show more.
     mostly = 2 * fitted_class.per_factor(~fast) > fitted_class.tests_of_factors()

@@ -136,16 +136,16 @@ class States:
         slow_chances = np.full(slow_states, each_slow)
         return np.concatenate((fine, slow_chances, [_FAILING * bad]))
 
-    def likelihood(self, slower: Floats, flaky: float = FLAKY, path: float = 0.0) -> Floats:
+    def likelihood(self, log_ratio: Floats, flaky: float = FLAKY, path: float = 0.0) -> Floats:
         """Return test × state → the density of a result, given the worst state of its members.
 
-        `slower` is the logarithm of the figure relative to that of healthy tests; NaN: the test
+        `log_ratio` is the logarithm of the figure relative to that of healthy tests; NaN: the test
         failed. `flaky` is the fraction of tests in which something bad does not show. `path` is the
         logarithm by which the path between groups slows these tests: it hides members that are no
         slower.
         """
-        failed = np.isnan(slower)
-        known = np.where(failed, 0.0, slower)
+        failed = np.isnan(log_ratio)
+        known = np.where(failed, 0.0, log_ratio)
         levels = np.minimum(self.levels - path, 0.0)  # relative to tests on the same path
         # What is slow varies by a part of its slowness, not only by noise.
         spread = np.maximum(self.noise, _UNEVEN * np.abs(levels))
@@ -324,7 +324,7 @@ class PairTests(NamedTuple):
     """Test × 2 → node."""
     values: Floats
     """The logarithm of each figure; NaN: it failed."""
-    slower: Floats
+    log_ratio: Floats
     """The same relative to the typical figure; minus infinity: it failed."""
     between: Flags
     """Whether the nodes are of different groups."""
@@ -386,7 +386,7 @@ def nodes_not_by_chance(
         return np.minimum(chances, DOUBTED)
     healthy = bad < DOUBTED
     # Most doubted nodes are slow by chance, and count for its rate.
-    slow_tests = pairs.slower < states.tolerated
+    slow_tests = pairs.log_ratio < states.tolerated
     mostly_slow = ~healthy & _mostly(pairs, slow_tests, len(bad))
     usual = ~mostly_slow[pairs.members].any(axis=1)
     near = max(-states.tolerated, 2 * states.noise)
@@ -397,10 +397,10 @@ def nodes_not_by_chance(
         healthy_partner = healthy[np.where(met, partner, node)]  # the node itself is not healthy
         shown = levels[node] - pairs.path <= limit  # A slower path hides it
         mine = np.flatnonzero(healthy_partner & shown)
-        slower = pairs.slower[mine]
-        slow = slower < limit
+        log_ratio = pairs.log_ratio[mine]
+        slow = log_ratio < limit
         partners = np.unique(partner[mine], return_inverse=True)[1]  # numbered from 0
-        typical = np.median(slower[slow]) if slow.any() else 0.0
+        typical = np.median(log_ratio[slow]) if slow.any() else 0.0
         # As slow as the path between found groups: it may be in none of them, and far from all.
         elsewhere = groups_found and abs(typical - pairs.path.min()) < near
         of_few = _few_of_its_group(partners, slow, ~pairs.between[mine])
@@ -410,8 +410,8 @@ def nodes_not_by_chance(
             continue
         # Those with the partner with which it is slow most often may be the link's.
         rest = partners != np.bincount(partners, slow).argmax()
-        of_others = pairs.slower[usual & ~met]
-        by_others = by_chance(slower[rest], of_others, limit, states.noise)
+        of_others = pairs.log_ratio[usual & ~met]
+        by_others = by_chance(log_ratio[rest], of_others, limit, states.noise)
         chances[node] = _not_by_chance(by_others, len(bad))
     return chances
 
@@ -445,23 +445,25 @@ def _few_of_its_group(partners: Ints, slow: Flags, inside: Flags) -> bool:
 
 
 def links_not_by_chance(
-    link: Floats, factor_of: Ints, slower: Floats, fine: Flags, states: States
+    link: Floats, factor_of: Ints, log_ratio: Floats, fine: Flags, states: States
 ) -> Floats:
     """Return link → the chance that it is bad, as far as the rate of slow tests allows.
 
     Less than its own tests say (`link`), where the rate at which other links are slow explains
     these by chance.
 
-    `factor_of`, `slower`, `fine`: per test, its link, its logarithm (NaN: failed), and whether its
-    nodes are healthy.
+    `factor_of`, `log_ratio`, `fine`: per test, its link, its logarithm (NaN: failed), and
+    whether its nodes are healthy.
     """
     chances = link.copy()
-    slower = np.nan_to_num(slower, nan=-np.inf)
+    log_ratio = np.nan_to_num(log_ratio, nan=-np.inf)
     for row in np.flatnonzero(link >= DOUBTED).tolist():
         mine = factor_of == row
-        half = float(np.median(slower[mine])) / 2  # half as slow: what the link makes slow is below
+        half = (
+            float(np.median(log_ratio[mine])) / 2
+        )  # half as slow: what the link makes slow is below
         limit = min(half, states.tolerated)
-        others = slower[fine & ~mine]
-        chance = by_chance(slower[mine], others, limit, states.noise)
+        others = log_ratio[fine & ~mine]
+        chance = by_chance(log_ratio[mine], others, limit, states.noise)
         chances[row] = _not_by_chance(chance, len(chances))
     return chances

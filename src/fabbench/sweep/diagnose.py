@@ -310,7 +310,7 @@ def _slow_pairs(fitted: Fit, accused: Flags) -> Iterator[Pair]:
     More of them tell a slow link from noise. Through a slow uplink they tell nothing.
     """
     for each in judging(fitted.classes, fitted.uplinks):
-        slow = each.slower < fitted.tolerated
+        slow = each.log_ratio < fitted.tolerated
         few = each.tests_of_factors() < _TELLING
         healthy = all_healthy(fitted.bad, each.pairs)
         healthy &= ~accused[each.pairs].any(axis=1)

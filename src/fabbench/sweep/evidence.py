@@ -39,13 +39,13 @@ class EvidenceWriter:
         self._fit = fitted
         self._bad: Flags = fitted.bad >= confidence
         # Per test: number of nodes, server, logarithm of the figure and of its part of the typical.
-        self._nodes_per_test = self._of_classes_per_test(lambda each: each.tests.nodes_per_test)
+        self._nodes_per_test = self._of_class_per_test(lambda each: each.tests.nodes_per_test)
         self._server = self._for_all_tests(lambda each: each.tests.server)
         self._values = self._for_all_tests(lambda each: each.tests.values)
         self._failed: Flags = np.isnan(self._values)
-        slower = self._for_all_tests(lambda each: each.slower)
-        self._slower: Floats = np.nan_to_num(slower, nan=-np.inf)
-        self._slow: Flags = self._slower < fitted.slow
+        log_ratio = self._for_all_tests(lambda each: each.log_ratio)
+        self._log_ratio: Floats = np.nan_to_num(log_ratio, nan=-np.inf)
+        self._slow: Flags = self._log_ratio < fitted.slow
         self._kinds = self._kinds_of_tests()
         best = self._values[~self._failed].max(initial=-np.inf)
         best_figure = readings.figure(best) if np.isfinite(best) else 1.0  # any: there is none
@@ -124,7 +124,7 @@ class EvidenceWriter:
 
     def of_nic(self, node: int, rail: str) -> str:
         """Return the evidence against one NIC of a node."""
-        rail_of = self._of_classes_per_test(lambda each: each.tests.rail)
+        rail_of = self._of_class_per_test(lambda each: each.tests.rail)
         mine = self._tests_of(node)
         slow_rails = rail_of[mine & self._slow].tolist()
         fine_rails = {*rail_of[mine].tolist()}.difference(slow_rails, [rail])
@@ -195,18 +195,18 @@ class EvidenceWriter:
         none = np.zeros(0, dtype=np.bool_)
         return np.concatenate([none, *map(values, self._fit.classes)])
 
-    def _of_classes_per_test(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
+    def _of_class_per_test(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
         """Return test → a value of its class."""
 
         def repeated(fitted_class: FittedClass) -> "np.ndarray[Any, Any]":
-            return np.full(len(fitted_class.slower), value(fitted_class))
+            return np.full(len(fitted_class.log_ratio), value(fitted_class))
 
         return self._for_all_tests(repeated)
 
     def _kinds_of_tests(self) -> Ints:
         """Return test → a number: tests of one number have figures that can be compared."""
         classes = list(self._fit.classes)
-        class_numbers = self._of_classes_per_test(classes.index)
+        class_numbers = self._of_class_per_test(classes.index)
         series = self._for_all_tests(lambda each: each.tests.series)
         return np.asarray((class_numbers << 32) + series)  # a series has at most 32 bits
 
@@ -276,7 +276,7 @@ class EvidenceWriter:
 
     def _parts_of_typical(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
-        parts = np.exp(self._slower[tests])
+        parts = np.exp(self._log_ratio[tests])
         ends = (parts.min(), parts.max())
         lowest, highest = (round(100 * float(end)) for end in ends)
         return f"{lowest}%" if lowest == highest else f"{lowest}–{highest}%"

@@ -97,7 +97,7 @@ def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
     odd: list[Flags] = []
     for each in fitted.classes:
         by_others = accused[each.tests.members].any(axis=1)
-        odd.append((each.slower < limit) & ~by_others)
+        odd.append((each.log_ratio < limit) & ~by_others)
     not_excluded = np.zeros(len(fitted.nodes), dtype=np.bool_)
     for of_rail in _maybe_flaky(fitted, odd).values():
         not_excluded |= of_rail
@@ -116,7 +116,7 @@ def _maybe_flaky(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
     for each, of_class in zip(fitted.classes, odd, strict=True):
         rail = each.tests.rail
         slow[rail] += each.per_node(of_class, nodes)
-        fine[rail] += each.per_node(each.slower >= limit, nodes)
+        fine[rail] += each.per_node(each.log_ratio >= limit, nodes)
     return {rail: _not_excluded(slow[rail], fine[rail]) for rail in slow}
 
 
@@ -149,8 +149,8 @@ def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
     too_often: set[int] = set()
     for node in several:
         mine = (pairs.members == node).any(axis=1)
-        of_node = pairs.slower[mine]
-        others = pairs.slower[~mine]
+        of_node = pairs.log_ratio[mine]
+        others = pairs.log_ratio[~mine]
         chance = by_chance(of_node, others, limit, fitted.noise)
         # By chance, any of all nodes may be so.
         if chance * len(fitted.nodes) < _BY_CHANCE:
@@ -163,10 +163,10 @@ def odd_tests(fitted: Fit, fitted_class: FittedClass) -> Flags:
 
     Groups that the tests show are no excuse: these are slow compared with the fastest.
     """
-    slower = fitted_class.slower
+    log_ratio = fitted_class.log_ratio
     if fitted.groups is not None and not fitted.groups.given:
-        slower = below_best(fitted_class, fitted.classes)
-    return np.asarray(fitted_class.failed | (slower < surprising(fitted)))
+        log_ratio = below_best(fitted_class, fitted.classes)
+    return np.asarray(fitted_class.failed | (log_ratio < surprising(fitted)))
 
 
 def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
@@ -175,18 +175,18 @@ def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
     The mean of several tests has less noise than one.
     """
     counts = fitted_class.tests_of_factors()  # of each pair
-    slower = np.nan_to_num(fitted_class.slower, nan=-np.inf)
-    means = np.bincount(fitted_class.factor_of, slower, len(counts)) / counts
+    log_ratio = np.nan_to_num(fitted_class.log_ratio, nan=-np.inf)
+    means = np.bincount(fitted_class.factor_of, log_ratio, len(counts)) / counts
     noise_of_mean = surprising(fitted) / np.sqrt(counts)
     limits = np.minimum(fitted.tolerated, noise_of_mean)  # of two negative logarithms, the lower
-    always_slow = fitted_class.always(slower < fitted.tolerated)
+    always_slow = fitted_class.always(log_ratio < fitted.tolerated)
     odd = always_slow & (means < limits)
     return np.asarray(odd[fitted_class.factor_of])
 
 
 def surprising(fitted: Fit) -> float:
     """Return the logarithm below which noise hardly makes any of so many tests; negative."""
-    tests = sum(len(each.slower) for each in fitted.classes)
+    tests = sum(len(each.log_ratio) for each in fitted.classes)
     deviations = NormalDist().inv_cdf(_BY_NOISE / max(tests, 1))  # negative: below the mean
     return min(fitted.tolerated, deviations * fitted.noise)
 
@@ -194,7 +194,7 @@ def surprising(fitted: Fit) -> float:
 def accounted_for(fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Suspect]) -> Flags:
     """Return which tests any of some suspects can have made slow."""
     numbers = {name: number for number, name in enumerate(fitted.nodes)}
-    accounted = np.zeros(len(fitted_class.slower), dtype=np.bool_)
+    accounted = np.zeros(len(fitted_class.log_ratio), dtype=np.bool_)
     for suspect in suspects:
         accounted |= _accounts_for(suspect, fitted_class, numbers)
     return accounted
@@ -203,7 +203,7 @@ def accounted_for(fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Sus
 def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str, int]) -> Flags:
     """Return which tests of a class a suspect can have made slow; `numbers`: node → its number."""
     if suspect.rail and suspect.rail != fitted_class.tests.rail:
-        return np.zeros(len(fitted_class.slower), dtype=np.bool_)
+        return np.zeros(len(fitted_class.log_ratio), dtype=np.bool_)
     nodes = [numbers[node] for node in suspect.nodes]
     taking_part = np.isin(fitted_class.tests.members, nodes).sum(axis=1)
     if suspect.kind is SuspectKind.LINK:  # both of its nodes
@@ -211,5 +211,5 @@ def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str
     if suspect.kind is not SuspectKind.GROUP:
         return np.asarray(taking_part > 0)
     # An uplink: tests of its nodes that leave their group. A path has no nodes: all such tests.
-    crossing = np.full(len(fitted_class.slower), fitted_class.tests.between)
+    crossing = np.full(len(fitted_class.log_ratio), fitted_class.tests.between)
     return crossing & (taking_part > 0) if nodes else crossing

@@ -49,7 +49,7 @@ class FittedClass:
     """Factor → the chance that the link between its nodes is bad."""
     typical: Floats
     """Series → the value of healthy tests."""
-    slower: Floats = field(default_factory=lambda: np.zeros(0))
+    log_ratio: Floats = field(default_factory=lambda: np.zeros(0))
     """Test → the logarithm of its figure relative to the typical one; NaN: it failed."""
     path: float = 0.0
     """The logarithm by which the path between groups makes these tests slower; negative."""
@@ -61,15 +61,15 @@ class FittedClass:
     """
 
     def compare_with_typical(self) -> None:
-        """Set `slower`: each test, compared with the typical figure."""
-        self.slower = self.steady * self.tests.slower(self.typical)
+        """Set `log_ratio`: each test, compared with the typical figure."""
+        self.log_ratio = self.steady * self.tests.log_ratio(self.typical)
 
     def allow_sharing(self, noise: float) -> None:
         """Allow tests through a slow path to vary: how many share it differs between rounds.
 
         Their differences are scaled down, until most of them are no more than the noise.
         """
-        measured = self.tests.slower(self.typical)[~self.failed]
+        measured = self.tests.log_ratio(self.typical)[~self.failed]
         if self.tests.between and len(measured):
             spread = deviation_of_most(measured)
             self.steady = noise / max(spread, noise)
@@ -152,8 +152,8 @@ class Fit:
     @property
     def pairs_below_best(self) -> PairTests:
         """Return all tests of two nodes, relative to the best figure of the same measurement."""
-        slower = _concatenated([below_best(each, self.classes) for each in self.of_two()])
-        return self.pairs._replace(slower=slower)
+        log_ratio = _concatenated([below_best(each, self.classes) for each in self.of_two()])
+        return self.pairs._replace(log_ratio=log_ratio)
 
     def of_two(self) -> Iterator[FittedClass]:
         """Yield the classes of tests of two nodes."""
@@ -282,7 +282,7 @@ def _fit_with_groups(
     for each, messages in zip(classes, settled.beliefs.messages, strict=True):
         link = _chances_of_links(each, settled.beliefs, messages, states)
         healthy = all_healthy(bad, each.tests.members)
-        each.link = links_not_by_chance(link, each.factor_of, each.slower, healthy, states)
+        each.link = links_not_by_chance(link, each.factor_of, each.log_ratio, healthy, states)
         each.link[_never_connected(each, readings, bad)] = _CERTAIN
     return Fit(
         nodes=readings.nodes,
@@ -333,7 +333,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
         _measure_paths(classes)
         before = states.noise
         states = replace(states, noise=_noise(classes, bad))
-        fine = [each.slower[each.among_healthy(bad)] for each in classes]
+        fine = [each.log_ratio[each.among_healthy(bad)] for each in classes]
         states = states.learned(_concatenated(fine))
         change = abs(states.noise - before)
         if shift < 0.1 * states.noise and change < 0.1 * before:
@@ -366,7 +366,7 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
     flaky_or_steady = [
         _log_likelihood(classes, states, settled.likeliest, flaky) for flaky in (FLAKY, _STEADY)
     ]
-    tests = sum(len(each.slower) for each in classes)
+    tests = sum(len(each.log_ratio) for each in classes)
     cost = 0.0 if groups is None else groups.cost(tests)
     # Densities are those of the figures, not of scaled ones.
     scales = [each.log_scale() for each in classes]
@@ -378,14 +378,14 @@ def _pair_tests(classes: Iterable[FittedClass]) -> PairTests:
     chosen = [*classes]
     nobody = np.zeros((0, 2), np.int64)  # if there are no classes, too
     members = [nobody, *(each.tests.members for each in chosen)]
-    slower = _concatenated([each.slower for each in chosen])
-    counts = [len(each.slower) for each in chosen]
+    log_ratio = _concatenated([each.log_ratio for each in chosen])
+    counts = [len(each.log_ratio) for each in chosen]
     between = np.array([each.tests.between for each in chosen], dtype=np.bool_)
     path = np.array([each.path for each in chosen], dtype=np.float64)
     return PairTests(
         members=np.concatenate(members),
         values=_concatenated([each.tests.values for each in chosen]),
-        slower=np.nan_to_num(slower, nan=-np.inf),
+        log_ratio=np.nan_to_num(log_ratio, nan=-np.inf),
         between=np.repeat(between, counts),
         path=np.repeat(path, counts),
     )
@@ -528,19 +528,19 @@ def better_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> 
 def below_best(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
     """Return test → its logarithm relative to the best typical figure of the same measurement."""
     better = better_typical(fitted_class, others)
-    return np.asarray(fitted_class.slower - better[fitted_class.tests.series])
+    return np.asarray(fitted_class.log_ratio - better[fitted_class.tests.series])
 
 
 def _healthy(fitted_class: FittedClass, bad: Floats | None) -> Flags:
     """Return which tests are of likely healthy members, and within a factor of 1.6 of typical."""
     # A failed test is far; `bad` is None while nothing is known of the members.
-    near = np.abs(np.nan_to_num(fitted_class.slower, nan=9.0)) < 0.5
+    near = np.abs(np.nan_to_num(fitted_class.log_ratio, nan=9.0)) < 0.5
     return near if bad is None else near & fitted_class.among_healthy(bad)
 
 
 def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
     """Return the standard deviation of healthy tests, with the usual noise as some more of them."""
-    healthy = [each.slower[_healthy(each, bad)] for each in classes]
+    healthy = [each.log_ratio[_healthy(each, bad)] for each in classes]
     values = np.sort(_concatenated(healthy))
     squares = USUAL_WEIGHT * USUAL_NOISE**2
     if len(values):
@@ -590,7 +590,7 @@ def _evidence(fitted_class: FittedClass, states: States, flaky: float = FLAKY) -
     """
     if fitted_class.tests.nodes_per_test > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)
-    likelihood = states.likelihood(fitted_class.slower, flaky, fitted_class.path)
+    likelihood = states.likelihood(fitted_class.log_ratio, flaky, fitted_class.path)
     evidence = np.zeros((len(fitted_class.pairs), states.count))
     np.add.at(evidence, fitted_class.factor_of, np.log(likelihood))
     return evidence
@@ -609,7 +609,7 @@ def _chances_of_links(
         return chances
     # Links without a test that is slow or failed, or nearly so, are fine.
     nearly_slow = min(states.levels[states.first_bad] / 2, -states.noise)
-    slow = fitted_class.failed | (fitted_class.slower < nearly_slow)
+    slow = fitted_class.failed | (fitted_class.log_ratio < nearly_slow)
     likely = np.unique(fitted_class.factor_of[slow])
     others = beliefs.without(fitted_class.members[likely], messages[likely])
     evidence = _evidence(fitted_class, states)

@@ -85,20 +85,20 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
 
     `least`: the least difference between fast and slow pairs. `count`: the number of nodes.
     """
-    tests = tests.only(np.isfinite(tests.slower))
+    tests = tests.only(np.isfinite(tests.log_ratio))
     pairs = tests.members
-    slower = tests.slower
+    log_ratio = tests.log_ratio
     links = tests.links(count)
     if not len(pairs):
         return
-    types = _types(count, pairs, slower, least)
+    types = _types(count, pairs, log_ratio, least)
     if types is not None:
         yield types
     # There may be more slow pairs than fast ones: then the middle of both speeds divides them.
-    middle = between_two(slower, least)
+    middle = between_two(log_ratio, least)
     limits = [slow] if middle is None else [slow, middle]
     for limit in limits:
-        fast = slower >= limit
+        fast = log_ratio >= limit
         groups = _islands(count, pairs, fast)
         if groups is None:
             # Perhaps one measurement of several alone loads the path between groups: then pairs
@@ -106,15 +106,15 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
             always_fast = ~np.isin(links, links[~fast])
             groups = _islands(count, pairs, always_fast)
         if groups is not None:
-            yield _refined(groups, pairs, slower)
+            yield _refined(groups, pairs, log_ratio)
 
 
-def _types(count: int, pairs: Ints, slower: Floats, least: float) -> Grouping | None:
+def _types(count: int, pairs: Ints, log_ratio: Floats, least: float) -> Grouping | None:
     """Return nodes by their speed, that of their best test, if there are several speeds.
 
     Nodes that are alone with their speed, and few slow ones, are bad rather than another type.
     """
-    speeds = _speeds(count, pairs, slower)
+    speeds = _speeds(count, pairs, log_ratio)
     typical = np.array(_typical_speeds(speeds, least))  # the fastest first
     if len(typical) < 2:
         return None
@@ -127,11 +127,11 @@ def _types(count: int, pairs: Ints, slower: Floats, least: float) -> Grouping | 
     return Grouping(of, names, apart=True)
 
 
-def _speeds(count: int, pairs: Ints, slower: Floats) -> Floats:
+def _speeds(count: int, pairs: Ints, log_ratio: Floats) -> Floats:
     """Return node → its best test, larger is faster; minus infinity: none succeeded."""
     speeds = np.full(count, -np.inf)
     for nodes in pairs.T:
-        np.maximum.at(speeds, nodes, slower)
+        np.maximum.at(speeds, nodes, log_ratio)
     return speeds
 
 
@@ -161,7 +161,7 @@ def _middle(ordered: Sequence[float]) -> float:
 
 def ranked(groups: Grouping, tests: PairTests) -> Grouping:
     """Return groups as types, the fastest first by the best tests of their nodes."""
-    speeds = _speeds(len(groups.of), tests.members, tests.slower)
+    speeds = _speeds(len(groups.of), tests.members, tests.log_ratio)
     numbers = range(len(groups.names))
     medians = [np.median(speeds[groups.of == number]) for number in numbers]
     order = np.argsort(np.negative(medians), kind="stable")  # groups, the fastest first
@@ -258,7 +258,7 @@ def _connected(count: int, pairs: Ints) -> Ints:
     return root
 
 
-def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
+def _refined(groups: Grouping, pairs: Ints, log_ratio: Floats) -> Grouping:
     """Move nodes to the group that their tests fit best, until none moves."""
     of = groups.of.copy()
     for _ in range(30):
@@ -266,7 +266,7 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
         inside = first == second
         if inside.all() or not inside.any():
             break
-        gain = _gain_inside(slower, inside)
+        gain = _gain_inside(log_ratio, inside)
         fits = _fits(of, len(groups.names), pairs, gain)  # node × group, larger is better
         current = fits[np.arange(len(of)), of]
         better = fits.max(axis=1) - current
@@ -281,16 +281,16 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
     return _grouping(of)
 
 
-def _gain_inside(slower: Floats, inside: Flags) -> Floats:
+def _gain_inside(log_ratio: Floats, inside: Flags) -> Floats:
     """Return how much better each test fits its nodes being in one group, as a logarithm.
 
     What a bad node or chance made says little.
     """
-    within = np.median(slower[inside])
-    across = np.median(slower[~inside])
-    noise = max(deviation_of_most(slower[inside] - within), 0.02)  # at least 2 %
-    if_inside = _density(slower - within, noise)
-    if_across = _density(slower - across, noise)
+    within = np.median(log_ratio[inside])
+    across = np.median(log_ratio[~inside])
+    noise = max(deviation_of_most(log_ratio[inside] - within), 0.02)  # at least 2 %
+    if_inside = _density(log_ratio - within, noise)
+    if_across = _density(log_ratio - across, noise)
     return np.asarray(np.log(if_inside / if_across))
 
 

@@ -22,7 +22,7 @@ def holds(groups: Grouping, pairs: PairTests, bad: Floats, slow: float, least: f
     `pairs`: relative to the fastest; `slow`: the logarithm below which a test is slow; `least`:
     the least difference between fast and slow pairs.
     """
-    healthy = all_healthy(bad, pairs.members) & np.isfinite(pairs.slower)
+    healthy = all_healthy(bad, pairs.members) & np.isfinite(pairs.log_ratio)
     tests = pairs.only(healthy)
     count = len(groups.of)
     links, link_of_test = np.unique(tests.links(count), return_inverse=True)
@@ -48,7 +48,7 @@ def _gain_of_fold(
     refitted = _of_same_kind(groups, proposals(others, slow, least, len(groups.of)))
     if refitted is None:  # the other tests show no groups: nothing is predicted
         return 0.0
-    is_slow = tests.slower < slow
+    is_slow = tests.log_ratio < slow
     paths = _path_of_tests(refitted, tests.members)
     rate = _rate(is_slow[~held_out])
     predicted = np.zeros(len(paths))  # test → the rate at which others on its path are slow

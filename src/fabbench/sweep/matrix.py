@@ -112,8 +112,8 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
         if each.tests.nodes_per_test <= 2:  # of more nodes, a test is of no cell
             row, column = np.sort(row_of[each.ends], axis=1).T
             keys.append(row * count + column)
-            slower = below_best(each, fitted.classes)
-            values.append(np.nan_to_num(slower, nan=-np.inf))
+            log_ratio = below_best(each, fitted.classes)
+            values.append(np.nan_to_num(log_ratio, nan=-np.inf))
     if not keys:
         return cells
     tests = by_key(np.concatenate(keys), np.concatenate(values))

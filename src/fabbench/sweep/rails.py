@@ -39,15 +39,15 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
     fastest = max(rails.values(), key=_typical)  # larger is faster
     slow: dict[str, Floats] = {}
     for name, figures in rails.items():
-        slower = _relative_to_fastest(fastest, figures)
-        if _is_slow(slower, fitted):
-            slow[name] = slower
+        log_ratio = _relative_to_fastest(fastest, figures)
+        if _is_slow(log_ratio, fitted):
+            slow[name] = log_ratio
     others = [name for name in rails if name not in slow]
-    for name, slower in slow.items():
+    for name, log_ratio in slow.items():
         # A key is what was measured, then the nodes.
         numbers = {node for _, *nodes in rails[name] for node in nodes}
         nodes = tuple(fitted.nodes[number] for number in sorted(numbers))
-        how = _how_slow(float(np.median(slower)), listed(others))
+        how = _how_slow(float(np.median(log_ratio)), listed(others))
         yield Suspect(
             kind=SuspectKind.RAIL,
             name=name,
@@ -88,31 +88,31 @@ def _relative_to_fastest(fastest: Figures, figures: Figures) -> Floats:
     As logarithms: negative is slower, minus infinity failed. What the fastest rail did not measure,
     or failed in, is left out.
     """
-    slower: list[float] = []
+    log_ratio: list[float] = []
     for key, figure in figures.items():
         best = fastest.get(key, -math.inf)
         if math.isfinite(best):
-            slower.append(figure - best)
-    return np.array(slower)
+            log_ratio.append(figure - best)
+    return np.array(log_ratio)
 
 
-def _is_slow(slower: Floats, fitted: Fit) -> bool:
+def _is_slow(log_ratio: Floats, fitted: Fit) -> bool:
     """Return whether a rail is slow: nearly all tests by half of the tolerance, the median by all.
 
-    `slower`: as `_relative_to_fastest` returns it; the tolerance is a negative logarithm, too.
+    `log_ratio`: as `_relative_to_fastest` returns it; the tolerance is a negative logarithm, too.
     """
-    if len(slower) < _TELLING:
+    if len(log_ratio) < _TELLING:
         return False
-    slow_part = float((slower < fitted.tolerated / 2).mean())
-    typical = float(np.median(slower))
+    slow_part = float((log_ratio < fitted.tolerated / 2).mean())
+    typical = float(np.median(log_ratio))
     return slow_part >= _ALWAYS and typical < fitted.tolerated
 
 
-def _how_slow(slower: float, others: str) -> str:
+def _how_slow(log_ratio: float, others: str) -> str:
     """Return by how much a rail is slower than others, in words; minus infinity: it fails."""
-    if not math.isfinite(slower):
+    if not math.isfinite(log_ratio):
         return f"fails, and {others} do not"
-    factor = format_decimal(math.exp(-slower), 1)
+    factor = format_decimal(math.exp(-log_ratio), 1)
     return f"is {factor}x slower than {others}"
 
 

@@ -75,7 +75,7 @@ class TestClass:
     rounded: Floats
     """Half of the last printed digit, relative to the figure."""
 
-    def slower(self, typical: Floats) -> Floats:
+    def log_ratio(self, typical: Floats) -> Floats:
         """Return by how much each test differs from the typical figures, as a logarithm.
 
         What rounding can explain is no difference: a figure, and the typical one, stand for all

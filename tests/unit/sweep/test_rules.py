@@ -97,7 +97,7 @@ def test_two_speeds_of_others_are_told_apart_from_six_tests_on(
     readings = readings_of([*of_bad, *zip(pairs, speeds, strict=True)])
     found = fit(readings)
     for each in found.classes:
-        each.slower[7:] = np.log(speeds)
+        each.log_ratio[7:] = np.log(speeds)
     found = replace(found, bad=np.array([1.0, *HEALTHY[1:]]), groups=None)
     said = diagnosis(readings, found).contradiction
     assert (said != "", "others' 6 tests, 3 are slow too" in said) == (two, two)
@@ -113,7 +113,7 @@ def test_two_speeds_of_many_tests_are_further_apart_than_the_tolerance(
     readings = readings_of([*of_bad, *evenly(1.0, others)])
     found = fit(readings)
     for each in found.classes:
-        each.slower[7:] = [-slower if number % 2 else 0.0 for number in range(len(others))]
+        each.log_ratio[7:] = [-slower if number % 2 else 0.0 for number in range(len(others))]
     found = replace(found, bad=np.array([1.0, *HEALTHY[1:]]), groups=None)
     said = diagnosis(readings, found).contradiction
     assert (said != "", "others' 84 tests, 42 are slow too" in said) == (two, two)

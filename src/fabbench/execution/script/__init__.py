@@ -223,7 +223,7 @@ class _Script:
         after = "    nics after\n" if self._counts_nics else ""
         if not arrays:
             # The environment stands in the steps: these differ between configurations too. In an
-            # arm of the choice, lines are indented once more.
+            # arm of the choice, lines are indented once more; those of `body` are already.
             for label, body in bodies.items():
                 arms[label] += textwrap.indent(before, "    ") + body
             return "", arms, after

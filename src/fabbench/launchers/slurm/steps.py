@@ -107,22 +107,22 @@ class StepResult:
         return False
 
     @property
-    def last(self) -> str:
-        """The last line, for messages."""
+    def last_line_shown(self) -> str:
+        """The last line, shortened, for messages."""
         return shorten(self._last_line) or "no output"
 
     def judge(self, job: str) -> None:
         """Raise MachineError if the script did not start, or did not run to its end."""
         if not self.step:
             raise MachineError(
-                f"srun started nothing in this allocation (job {job}): {self.last}.",
+                f"srun started nothing in this allocation (job {job}): {self.last_line_shown}.",
                 hint=(
                     f"Check squeue --job {job}. If it is over, unset SLURM_JOB_ID to submit a job."
                 ),
             )
         if self.status is None:
             raise MachineError(
-                f"The script in job {job} was killed. Its last line: {self.last}.",
+                f"The script in job {job} was killed. Its last line: {self.last_line_shown}.",
                 hint=(
                     f"Check squeue --job {job}: it was cancelled, hit its time limit, or lost a "
                     "node."
