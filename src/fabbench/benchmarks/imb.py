@@ -173,8 +173,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
     usual = max(_UNITS, key=lambda units: _count_fitting(telling, units))
     is_known = 0 < len(telling) <= _count_fitting(telling, usual) * 2  # half of them fit
     # From the release of 2018 on MB have 10⁶ bytes, as those of `first`. Before years, 4.1 was one.
-    year = release.partition(".")[0]
-    is_assumed = not telling and len(year) == 4 and year >= "2018"
+    year = release[:4]
+    is_assumed = not telling and year.isdecimal() and year >= "2018"
 
     def read(row: Row) -> Row | None:
         fits = _bandwidth_fits(row, usual) if is_known else None

@@ -306,7 +306,7 @@ class PrintedCounters:
         """
         facts = marker.facts
         name = facts.get("host", "a host without a name")
-        # A host's first snapshot says its name: it is called so in the one from after, too.
+        # The first name of a number counts, so that both snapshots are of one host.
         host = self._name_of_number.setdefault(facts.get("number", ""), name)
         taken, failure = _unpacked(facts.get("packed", ""), host)
         self._failures[failure] = None
