@@ -116,7 +116,8 @@ class Seconds(Type):
             seconds = float(time[1]) * SECONDS_IN[time[2]]
             return seconds if seconds and seconds >= low else None  # 0 is valid nowhere
 
-        super().__init__("a number of seconds, 1 or more, or 10m, 2h", "SECONDS", read)
+        least = f"{low} or more" if low else "above 0"
+        super().__init__(f"a number of seconds, {least}, or 10m, 2h", "SECONDS", read)
 
 
 class Choice(Type):
