@@ -388,8 +388,7 @@ def _first_step(
     if step.pair:  # Both are started one by one; else one command line starts all ranks
         for command in step.commands:
             host = hosts[command.host].name
-            where = f"{command.role} on {host}" if command.role else "every host"
-            commands.append(f"{shlex.join(command.argv)}   ({where})")
+            commands.append(f"{shlex.join(command.argv)}   ({command.role} on {host})")
     else:
         # Without the options that unset variables: who reads a plan has no use for them
         shown = tuple(replace(each, unset=()) for each in step.commands)

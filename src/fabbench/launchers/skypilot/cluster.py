@@ -85,7 +85,7 @@ def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
     try:
         with redirect_stdout(STDERR):
             yield library
-    except (FabbenchError, GeneratorExit):
+    except FabbenchError:
         raise
     except Exception as error:
         class_names = {kind.__name__ for kind in type(error).__mro__}
