@@ -53,6 +53,29 @@ def test_no_document_has_a_value_that_is_secret(form: str, word: str) -> None:
         assert "--env NAME, without the value" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("script", ("--", "--api-token=s3cr")),
+        ("kubernetes", ("--", "--report=https://me:s3cr@host/x")),
+        ("kubernetes", ("--image", "https://me:s3cr@host/x")),
+        ("slurm", ("--sbatch-option", "extra=https://me:s3cr@host/x")),
+        ("skypilot", ("--image", "https://me:s3cr@host/x")),
+    ],
+)
+def test_no_document_has_a_secret_of_another_option(form: str, words: tuple[str, ...]) -> None:
+    done = fabbench("render", "nccl", "--as", form, *TYPE, *words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "s3cr" not in done.stderr
+    assert "would show a secret" in done.stderr
+
+
+def test_the_port_of_a_registry_is_no_secret() -> None:
+    image = "private-registry:5000/nccl:1"
+    done = fabbench("render", "nccl", "--as", "kubernetes", *TYPE, "--image", image)
+    assert (done.exit_code, done.stdout.count(image)) == (0, 2), done.stderr
+
+
 def test_what_does_not_go_together() -> None:
     done = fabbench(
         "render", "nccl", "--as", "script", *TYPE, "--env", NAME, "--variant", f"a={NAME}=x"

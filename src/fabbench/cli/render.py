@@ -12,7 +12,7 @@ from fabbench.cli.run_command import RunCommand, RunGroup
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError
-from fabbench.model.messages import printable
+from fabbench.model.messages import printable, redacted
 from fabbench.model.options import AUTO, Choice
 
 if TYPE_CHECKING:
@@ -97,13 +97,14 @@ def _rendered_document(request: "RunRequest", form: str) -> str:
     planned = plan(request, inventory)
     require_names(planned)
     source = RenderInput(plan=planned, request=request, inventory=inventory)
-    if source.redacted().request != request:
-        raise RequestError(
-            "The document would show a secret: a variable whose name or value tells of one.",
-            hint="Pass --env NAME, without the value: where the document is used, it is taken from "
-            "the environment, or in pods from a Secret.",
-        )
     text = rendering.render(source)
+    if rendering.render(redacted(source)) != text:
+        raise RequestError(
+            "The document would show a secret: a variable or an option whose name or value tells "
+            "of one.",
+            hint="Pass a variable as --env NAME, without the value: where the document is used, it "
+            "is taken from the environment, or in pods from a Secret. Remove others.",
+        )
     if printable(text) != text:
         raise RequestError(
             "The document would have text that must not be printed: control characters, or ##[…], "

@@ -17,7 +17,7 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
-from fabbench.model.messages import LONGEST_QUOTE, environment, redacted
+from fabbench.model.messages import LONGEST_QUOTE, redacted
 from fabbench.model.options import LauncherOptions
 from fabbench.model.plan import Execution, Plan, Step, Variant
 from fabbench.model.plugins import Plugins
@@ -60,18 +60,6 @@ class RenderInput:
         from fabbench.catalog.systems import system
 
         return system(self.inventory.hosts[0].instance_type)
-
-    def redacted(self) -> "RenderInput":
-        """Return a copy without secret values: what the document of the record is made from."""
-        request = self.request
-        # `environment` hides values of secret variables; `redacted` does so in other fields
-        target = replace(
-            request.target,
-            env=environment(request.target.env),
-            variants=redacted(request.target.variants),
-        )
-        request = replace(request, env=environment(request.env), target=target)
-        return replace(self, plan=redacted(self.plan), request=request)
 
     @property
     def command(self) -> str:

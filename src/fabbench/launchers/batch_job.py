@@ -13,6 +13,7 @@ from fabbench.launchers import Rendering, RenderInput
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import MARKER_SIGN, Ending, Marker, read_marker
+from fabbench.model.messages import redacted
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
 
@@ -192,7 +193,7 @@ class JobAllocation:
         """Render the plan and submit it; see `fabbench.launchers.BatchAllocation`."""
         require_names(source.plan)  # of devices: a job's nodes were not asked for theirs
         document = self._rendering.render(source)
-        self._documents = {self._name: self._rendering.render(source.redacted())}
+        self._documents = {self._name: self._rendering.render(redacted(source))}
         self._lines = self._follow(document)
         first = [*until_started(self._lines)] if self._waits_for_start else []
         self._demux = Demux(chain(first, self._lines))

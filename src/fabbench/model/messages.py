@@ -187,9 +187,13 @@ _SECRET = lazy(
 _LOCATION = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
 """A name that ends like this tells where a secret is, not what it is: ``SSH_AUTH_SOCK``."""
 _SETTING = lazy(
-    r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<value>.+)", re.DOTALL
+    r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:](?!(?<=:)\d{2,5}/)\s*)(?P<value>.+)",
+    re.DOTALL,
 )
-"""A setting that is a whole word: ``NAME=VALUE``, ``--name=VALUE``, ``Name: VALUE``."""
+"""A setting that is a whole word: ``NAME=VALUE``, ``--name=VALUE``, ``Name: VALUE``.
+
+A registry with a port, ``private-registry:5000/image``, is none.
+"""
 _USER = lazy(r"(?<=://)(?:[^\s/@?#]*:[^\s@]*|(?<=http://)[^\s/@?#]+|(?<=https://)[^\s/@?#]+)(?=@)")
 _QUERY = lazy(r"(?<=[?&;])([\w.-]+)=([^&;#\s]+)")
 _HOOK = lazy(
