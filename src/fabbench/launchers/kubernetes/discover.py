@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fabbench.catalog.images import REPOSITORY
+from fabbench.catalog.kubernetes_resources import Profile
 from fabbench.catalog.offline_inventory import inventory_of
-from fabbench.catalog.systems import instance
+from fabbench.catalog.systems import System, system
 from fabbench.execution.worker_pool import map_hosts
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers import notify
-from fabbench.launchers.kubernetes import ClusterPodOptions
+from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, Right
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
@@ -144,7 +145,7 @@ def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
 
 
 def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) -> None:
-    """Raise RequestError for options that conflict with the declared profile of the cluster.
+    """Raise RequestError for options that conflict with the profile of the cluster.
 
     `nodes_seen`: whether the cluster tells what its nodes have; `render` contacts none.
     """
@@ -157,20 +158,28 @@ def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) ->
             hint=f"Pass --image: the platform publishes {profile.image}. --bin-dir and --mpirun "
             "say where it has the programs.",
         )
-    # Pods claim devices (DRA) on EKS only, so that nodes have a type of EC2. Elsewhere they have
-    # none.
-    if profile.device_class:
-        if not nodes_seen and not options.instance_type:
-            raise RequestError(
-                "The nodes' devices are unknown: a claim takes all that a node has.",
-                hint="Pass their type, such as --instance-type p5.48xlarge.",
-            )
-    elif instance(options.instance_type):
+    of_type = system(options.instance_type)
+    if of_type is not None and not _may_be_of(profile, of_type):
         raise RequestError(
-            f"--instance-type is a type of EC2, and --cluster-profile {profile.name} is "
+            f"The --instance-type is none of --cluster-profile {profile.name}, which is "
             f"{profile.platform}.",
-            hint="Choose nodes by a label: --node-selector node.kubernetes.io/instance-type=TYPE.",
+            hint="Drop one of them. --node-selector node.kubernetes.io/instance-type=TYPE chooses "
+            "nodes of a type that the catalog does not have.",
         )
+    if profile.device_class and not nodes_seen and not options.instance_type:
+        raise RequestError(
+            "The nodes' devices are unknown: a claim takes all that a node has.",
+            hint="Pass their type, such as --instance-type p5.48xlarge.",
+        )
+
+
+def _may_be_of(profile: Profile, of_type: System) -> bool:
+    """Return whether nodes of a type may have a declared profile, as far as the catalog tells."""
+    if of_type.pods in CLUSTER_PROFILES:
+        return of_type.pods == profile.name
+    if "nvlink" in profile.fabrics:  # which is no fabric of NICs
+        return of_type.nvlink_domain
+    return of_type.fabric in {"", *profile.fabrics}
 
 
 def rights_of_profile(options: ClusterPodOptions) -> tuple[Right, ...]:

@@ -185,7 +185,15 @@ def test_a_declared_profile_needs_no_resource_of_the_node() -> None:
     ("options", "expected"),
     [
         ({"cluster_profile": "gke-gib"}, "has nothing of GKE"),
-        ({"cluster_profile": "oke-rdma-vf", "instance_type": "p5.48xlarge"}, "is a type of EC2"),
+        ({"cluster_profile": "oke-rdma-vf", "instance_type": "p5.48xlarge"}, "which is OKE"),
+        (
+            {"cluster_profile": "gke-gib", "instance_type": "BM.GPU.H100.8", "image": "own:1"},
+            "which is GKE",
+        ),
+        ({"cluster_profile": "nebius", "instance_type": "gb200-4x"}, "which is Nebius"),
+        ({"cluster_profile": "imex", "instance_type": "gpu-h100-sxm"}, "which is GB200"),
+        ({"cluster_profile": "imex", "instance_type": "h100-ib"}, "which is GB200"),
+        ({"cluster_profile": "efa-dra", "instance_type": "BM.GPU.H100.8"}, "which is EKS"),
         ({"cluster_profile": "efa-dra"}, "devices are unknown"),
     ],
 )
@@ -195,6 +203,25 @@ def test_options_that_a_profile_does_not_go_with_are_refused(
     with pytest.raises(RequestError, match=expected) as caught:
         reject_profile_conflicts(KubernetesOptions(**options), nodes_seen=False)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("profile", "instance_type"),
+    [
+        ("efa-dra", "ml.p5.48xlarge"),
+        ("gke-gib", "a3-ultragpu-8g"),
+        ("imex", "gb200-nvl72"),
+        ("nebius", "gpu-h100-sxm"),
+        ("oke-rdma-vf", "BM.GPU.H100.8"),
+        ("oke-host-network", "8xH100"),  # of which no NICs are known
+        ("", "a3-megagpu-8g"),
+    ],
+)
+def test_a_profile_goes_with_nodes_of_its_platform(profile: str, instance_type: str) -> None:
+    options = KubernetesOptions(cluster_profile=profile, instance_type=instance_type, image="own:1")
+    assert options.profile is not None
+    for seen in (True, False):
+        reject_profile_conflicts(options, nodes_seen=seen)
 
 
 def test_the_names_are_those_of_the_option() -> None:
