@@ -102,13 +102,10 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
 
     @property
     def profile(self) -> "Profile | None":
-        """The declared profile: the user's, or that of the instance type."""
+        """The declared profile."""
         from fabbench.catalog.kubernetes_resources import declared_profile
-        from fabbench.catalog.systems import system
 
-        known = system(self.instance_type)
-        usual = known.pods if known else ""
-        return declared_profile(self.cluster_profile or usual)
+        return declared_profile(self.cluster_profile)
 
     @property
     def on_host_network(self) -> bool:

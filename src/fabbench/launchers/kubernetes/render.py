@@ -1,10 +1,13 @@
 """The format ``kubernetes``: a self-contained Indexed Job."""
 
+from dataclasses import replace
+
 from fabbench.catalog.kubernetes_resources import (
     PodResources,
     override_resources,
     pod_resources,
 )
+from fabbench.catalog.systems import system
 from fabbench.execution.script import script_body
 from fabbench.launchers import NODES, Rendering, RenderInput, refuse_images, require_way
 from fabbench.launchers.batch_job import log_in, longest_s
@@ -32,15 +35,28 @@ export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 #
 """
 
 
+def _with_profile(target: Target) -> Target:
+    """Return the target with the profile that the instance type implies.
+
+    A run does not imply one: its user would not see that pods get more rights.
+    """
+    options = target.options_as(ClusterPodOptions)
+    of_type = system(options.instance_type)
+    if options.cluster_profile or of_type is None:
+        return target
+    return replace(target, options=replace(options, cluster_profile=of_type.pods))
+
+
 def rendered_spec(source: RenderInput) -> RunSpec:
     """Return the spec of a run on nodes of the plan's type, with all devices or those named.
 
     Raise RequestError if neither the type nor amounts are known, or pods do not get a fabric.
     """
-    options = source.options_as(ClusterPodOptions)
-    refuse_images(source.request.target.variants, "one job")
+    target = _with_profile(source.request.target)
+    options = target.options_as(ClusterPodOptions)
+    refuse_images(target.variants, "one job")
     amounts = options.pod_requests
-    needs_gpus = any(host.gpus for host in source.inventory.hosts)
+    needs_gpus = source.inventory.hosts[0].gpus > 0  # All are alike
     of_type = source.system
     resources = pod_resources(of_type, options.profile, gpus=needs_gpus)
     if resources == PodResources() and not amounts:
@@ -57,8 +73,8 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         deadline_s=longest_s(source.plan),
         image=options.image,
         claim=options.resource_claim,
-        secrets=source.request.target.inherited,
-        hostnames=source.request.target.hosts,
+        secrets=target.inherited,
+        hostnames=target.hosts,
         instance_type=label,
         arch=of_type.arch if of_type else "",
         host_network=options.on_host_network,
@@ -68,8 +84,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         options=options,
     )
     ways = (*spec.profile.fabrics, spec.claim and "nvlink")
-    nodes = options.instance_type or "these nodes"
-    require_way(source.plan, ways, f"pods of {nodes}", _WAYS)
+    require_way(source.plan, ways, "pods of these nodes", _WAYS)
     return spec
 
 
@@ -99,6 +114,7 @@ class KubernetesManifests(Rendering):
 
     @override
     def inventory(self, target: Target, needs: Needs) -> Inventory:
+        target = _with_profile(target)
         options = target.options_as(ClusterPodOptions)
         reject_profile_conflicts(options, nodes_seen=False)
         nodes = target.nodes or len(target.hosts) or NODES

@@ -214,7 +214,6 @@ def test_options_that_a_profile_does_not_go_with_are_refused(
         ("nebius", "gpu-h100-sxm"),
         ("oke-rdma-vf", "BM.GPU.H100.8"),
         ("oke-host-network", "8xH100"),  # of which no NICs are known
-        ("", "a3-megagpu-8g"),
     ],
 )
 def test_a_profile_goes_with_nodes_of_its_platform(profile: str, instance_type: str) -> None:
@@ -222,6 +221,13 @@ def test_a_profile_goes_with_nodes_of_its_platform(profile: str, instance_type: 
     assert options.profile is not None
     for seen in (True, False):
         reject_profile_conflicts(options, nodes_seen=seen)
+
+
+def test_a_run_gives_pods_no_profile_that_nobody_declared() -> None:
+    """`render` shows what it implies: tests/commands/test_render_matrix.py."""
+    for implying in ("a3-megagpu-8g", "a3-ultragpu-8g", "gb200-4x"):
+        options = KubernetesOptions(instance_type=implying)
+        assert (options.profile, options.on_host_network) == (None, False)
 
 
 def test_the_names_are_those_of_the_option() -> None:
