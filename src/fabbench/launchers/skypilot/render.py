@@ -7,6 +7,7 @@ transport that is chosen and proven, not what an empty FI_PROVIDER happens to se
 step has a time limit.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fabbench.catalog.kubernetes_resources import (
@@ -58,7 +59,6 @@ class _Nodes(NamedTuple):
     infra: str
     where: NodeKind
     image: str  # As SkyPilot writes it; empty for none
-    gpus: int
     share: PodResources
     """What each node has of its type, and what the user says instead."""
 
@@ -106,17 +106,16 @@ def _node_info(source: RenderInput) -> _Nodes:
             hint="Drop --image, or use --on slurm.",
         )
     image = image.removeprefix(_DOCKER)  # which it has again below, once
-    gpus = max(host.gpus for host in source.inventory.hosts)
+    gpus = source.inventory.hosts[0].gpus  # All are alike
     share = pod_resources(source.system, gpus=gpus > 0, all_cpus=True)
-    share = override_resources(share, options.pod_requests)
-    # Machines are requested by type, GPUs by the name of their model. Only pods and nodes of Slurm
-    # without GPUs need neither.
-    if source.system is None and (where is NodeKind.MACHINES or gpus):
+    # Maybe fewer GPUs than the type has: --gpus
+    share = override_resources(replace(share, gpus=gpus), options.pod_requests)
+    if gpus and source.system is None:  # GPUs are requested by the name of their model
         raise RequestError(
             "The instance type for SkyPilot is unknown.",
             hint="Pass their type, such as --instance-type p5.48xlarge.",
         )
-    return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
+    return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", share)
 
 
 # What SkyPilot gives nodes of the best network tier: pods of EKS, Nebius, CoreWeave, Together and
@@ -149,15 +148,22 @@ def _network_tier(source: RenderInput, nodes: _Nodes) -> str:
 def _machine(source: RenderInput, nodes: _Nodes) -> Object:
     """Return the type of machine, or else the GPUs that a node has; nothing without GPUs.
 
-    Only machines have a type: pods and nodes of Slurm are chosen by their GPUs.
+    Only machines have a type: pods and nodes of Slurm are chosen by their GPUs. Raise RequestError
+    for machines of which neither is known.
     """
     of_type = source.system
-    if of_type is None:
-        return {}
-    if nodes.where is NodeKind.MACHINES and of_type.is_ec2:
+    on_machines = nodes.where is NodeKind.MACHINES
+    if of_type and on_machines and of_type.is_ec2:
         return {"instance_type": of_type.name}
-    gpus = nodes.share.gpus
-    return {"accelerators": f"{accelerator(of_type)}:{gpus}"} if gpus else {}
+    if of_type and nodes.share.gpus:
+        return {"accelerators": f"{accelerator(of_type)}:{nodes.share.gpus}"}
+    if on_machines:
+        raise RequestError(
+            "SkyPilot chooses machines by their type of EC2, or else by their GPUs: neither is "
+            "known.",
+            hint="Pass their type, such as --instance-type p5.48xlarge.",
+        )
+    return {}
 
 
 def _cpus(nodes: _Nodes) -> Object:
@@ -196,7 +202,8 @@ def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
         }
     if nodes.where is NodeKind.SLURM:
         # --overlap: ranks may use what other steps of the job hold
-        extra = ("--overlap", *((f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()))
+        gpus = nodes.share.gpus
+        extra = ("--overlap", *((f"--gpus-per-node={gpus}",) if gpus else ()))
         return source.script_target(
             READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=extra, **fields
         )

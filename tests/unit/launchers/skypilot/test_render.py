@@ -77,6 +77,24 @@ def test_nodes_are_as_the_catalogue_has_them() -> None:
     assert_golden(GOLDEN / "skypilot-tasks.json", json.dumps(made, indent=1) + "\n")
 
 
+@pytest.mark.parametrize("infra", ["k8s", "aws", "slurm/hpc"])
+def test_a_task_has_as_many_gpus_as_are_asked_for(infra: str) -> None:
+    words = ("--fabric", "tcp", "--instance-type", "h100-ib", "--infra", infra)
+    assert task(*words)["resources"]["accelerators"] == "H100:8"
+    four = task(*words, "--gpus", "4")
+    assert four["resources"]["accelerators"] == "H100:4"
+    assert ("--gpus-per-node=4" in four["run"]) == (infra == "slurm/hpc")
+
+
+def test_machines_without_a_type_of_ec2_or_gpus_are_refused() -> None:
+    words = ("--fabric", "tcp", "--instance-type", "tcp-100", "--infra")
+    done = rendered(*words, "aws", benchmark="pingpong")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--instance-type p5.48xlarge" in done.stderr
+    pods = task(*words, "k8s", benchmark="pingpong")["resources"]
+    assert "accelerators" not in pods
+
+
 def test_a_task_has_the_configurations_of_its_plan() -> None:
     one = task("--efa", "--instance-type", "p5.48xlarge")
     both = task("--ab", "--instance-type", "p5.48xlarge")
