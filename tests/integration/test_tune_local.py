@@ -59,7 +59,7 @@ def test_what_is_faster_is_confirmed_and_written(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "deaf is out: void: NCCL_ALGO is not what NCCL ran: RING" in done.stderr
     assert "dead is out: failed" in done.stderr
-    assert "slower is out: likely better nowhere" in done.stderr
+    assert "slower is out: likely nowhere better than what leads" in done.stderr
     first, second = stored(store)
     labels = [execution.configuration for execution in first.executions]
     assert [labels.count(name) for name in ("deaf", "dead", "slower")] == [1, 1, 3]

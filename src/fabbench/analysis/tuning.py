@@ -80,7 +80,9 @@ class Tuning:
             if any(self._may_win(arm, cell) for cell in samples)
         ]
         kept = {*self.open, *self.leaders.values()}
-        self.out |= {arm: "likely better nowhere" for arm in live if arm not in kept}
+        self.out |= {
+            arm: "likely nowhere better than what leads" for arm in live if arm not in kept
+        }
 
     def gains(self) -> list[Gain]:
         """Return what leads in each range of neighboring sizes, in order."""

@@ -41,7 +41,7 @@ def test_equal_arms_win_nowhere(noise: Noise) -> None:
 def test_an_arm_that_is_better_at_half_of_the_sizes_wins_there() -> None:
     tuning = tuned({"slow": SLOWER, "mixed": MIXED})
     assert not tuning.open
-    assert tuning.out == {"slow": "likely better nowhere"}
+    assert tuning.out == {"slow": "likely nowhere better than what leads"}
     default, best = tuning.gains()
     assert (default.arm, default.cells) == (DEFAULT, CELLS[: len(CELLS) // 2])
     assert (best.arm, best.cells) == ("mixed", HALF)
