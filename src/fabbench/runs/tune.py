@@ -52,20 +52,22 @@ class Tune(NamedTuple):
         """Return the exit status: an arm may fail, the default may not."""
         result = self.result
         ended_early = result.interrupted or result.failure or result.release_failure
-        nothing_leads = {DEFAULT}.issuperset(self.tuning.leaders.values())
-        if ended_early or (nothing_leads and self.tuning.open):
+        if ended_early or (self.tuning.open and not self._found):
             return worst(result.status, Exit.UNTRUSTED)
         return Exit.FINE
 
     @property
     def winners(self) -> list[Variant]:
         """Return the arms that lead at some sizes, or the one that is best of all."""
+        found = () if self.status else self._found
+        return [each for each in self.request.target.variants if each.name in found]
+
+    @property
+    def _found(self) -> set[str]:
+        """Return the names of what is asked for: one arm for all sizes, or those that lead some."""
         tuning = self.tuning
-        names = {tuning.best_of_all()}
-        if self.by_size:
-            names = {*tuning.leaders.values()}
-        *arms, _ = self.request.target.variants  # the last is the default
-        return [each for each in arms if each.name in names and not self.status]
+        names = tuning.leaders.values() if self.by_size else [tuning.best_of_all()]
+        return {*names} - {DEFAULT}
 
 
 def tunes(
@@ -88,9 +90,8 @@ def tunes(
     adaptive: Any = request.adaptive
     names = tuple(arm.name for arm in arms)
     tuning = Tuning(arms=names, maximum=adaptive.max_repeats)
-    ends = time.monotonic() + (adaptive.seconds or math.inf)
 
-    steering = partial(in_turn, tuning, steered.metric, ends)
+    steering = partial(in_turn, tuning, steered.metric, adaptive.seconds)
     result = run(steered, resume=resumed, steering=steering, **more)
     made = Tune(steered, tuning, result, confirms, by_size)
     yield made
@@ -102,12 +103,16 @@ def tunes(
 def in_turn(  # noqa: PLR0913, PLR0917 - what is known, and what `run` adds
     tuning: Tuning,
     metric: str | None,
-    ends: float,
+    seconds: float | None,
     stored: StoredRun,
     executions: Sequence[Execution],
     logs: Logs,
 ) -> Iterator[Execution]:
-    """Yield what is measured next, until all is decided, or the time is up after a repeat."""
+    """Yield what is measured next, until all is decided, or the time is up after a repeat.
+
+    The time begins with the first execution, as that of `stop_condition`.
+    """
+    ends = time.monotonic() + (seconds or math.inf)
     for repeat, some in itertools.groupby(executions, attrgetter("repeat")):
         for execution in some:
             if execution.configuration.label not in tuning.out:
