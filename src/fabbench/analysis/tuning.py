@@ -5,8 +5,9 @@ against the default at every size. All arms, sizes and looks together have one c
 any interval is wrong: arms and sizes share it evenly, and `sequential` spreads it over the looks.
 At each size one arm leads: the best of those that are certainly better than the default, else the
 default. An arm is out once it is likely nowhere better than what leads there, by a gain that
-matters and that the remaining repeats could still show. This only ever drops arms: no false
-"better" comes of it, so that it need not be as sure.
+matters and that the remaining repeats could still show. While no arm wins at all sizes together,
+one that is likely slower nowhere has to beat no more than the default: it may be that arm. This
+only ever drops arms: no false "better" comes of it, so that it need not be as sure.
 """
 
 import itertools
@@ -74,10 +75,12 @@ class Tuning:
             cell: self._best(live, [cell])
             for cell in sorted(samples)  # by program, then by size
         }
+        # Those that lead no more than some sizes
+        at_sizes = self._slower() if self.best_of_all() == DEFAULT else live
         self.open = [
             arm
             for arm in live  # of those that lead, too: they may win elsewhere
-            if any(self._may_win(arm, cell) for cell in samples)
+            if any(self._may_win(arm, cell, for_all=arm not in at_sizes) for cell in samples)
         ]
         kept = {*self.open, *self.leaders.values()}
         self.out |= {
@@ -109,15 +112,19 @@ class Tuning:
         Of several, the one with the largest gain over all sizes: it need not lead anywhere. The
         default, if there is none.
         """
-        slower = {
+        slower = self._slower()
+        return self._best([arm for arm in self.arms if arm not in slower], self.leaders)
+
+    # -- inside
+
+    def _slower(self) -> set[str]:
+        """Return the arms that are likely slower than the default somewhere."""
+        return {
             arm
             for every in self.samples.values()
             for arm, pair in every.items()
             if pair.mirrored().exceeds(MARGIN, _LIKELY)
         }
-        return self._best([arm for arm in self.arms if arm not in slower], self.leaders)
-
-    # -- inside
 
     def _best(self, arms: Iterable[str], cells: Collection[TunedSize]) -> str:
         """Return the best arm of those that are certainly better in a cell; else the default."""
@@ -157,13 +164,16 @@ class Tuning:
         least = min(pair.least(level), by_all.least(level))
         return min(least, 0.0) if pair.may_be_rounding else least
 
-    def _may_win(self, arm: str, cell: TunedSize) -> bool:
-        """Return whether an arm may beat what leads, by a gain that matters and can be shown."""
+    def _may_win(self, arm: str, cell: TunedSize, *, for_all: bool) -> bool:
+        """Return whether an arm may beat what leads, by a gain that matters and can be shown.
+
+        One that may be the arm for all sizes has to beat the default only.
+        """
         every = self.samples[cell]
         leader = self.leaders[cell]
         if arm not in every or arm == leader:
             return False
-        pair = replace(every[leader], base=every[arm].new, shown=None)
+        pair = replace(every[DEFAULT if for_all else leader], base=every[arm].new, shown=None)
         *_, estimate = pair.estimates
         last = self.maximum
         noise = estimate.deviation * math.sqrt(2 / last)

@@ -60,6 +60,21 @@ def test_an_arm_that_is_slower_nowhere_is_best_of_all() -> None:
     assert tuning.best_of_all() == "second"
 
 
+@pytest.mark.parametrize("there", [0.0, math.log(1.1)])
+@pytest.mark.parametrize("seed", range(5))
+def test_an_arm_that_beats_the_default_stays_while_nothing_wins_at_all_sizes(
+    seed: int, there: float
+) -> None:
+    """Another is better than it nearly everywhere, but slower than the default at one size."""
+    *most, last = CELLS
+    steady = {**dict.fromkeys(most, math.log(1.1)), last: there}
+    larger = {**dict.fromkeys(most, math.log(1.2)), last: math.log(0.8)}
+    tuning = tuned({"steady": steady, "larger": larger}, seed)
+    assert tuning.leaders[CELLS[0]] == "larger"
+    assert tuning.best_of_all() == "steady"
+    assert not tuning.open
+
+
 def test_what_is_out_is_measured_no_more() -> None:
     done = simulated(random.Random(1), {"slow": SLOWER, "slower": SLOWER})
     assert done.executions < done.full / 2
