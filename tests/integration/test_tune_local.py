@@ -127,7 +127,8 @@ def test_a_tuner_csv_has_a_row_for_all_that_nccl_asks_for(tmp_path: Path) -> Non
     names = {row.partition(",")[0] for row in rows}
     assert names == {"allreduce", "allgather", "reducescatter", "broadcast", "reduce"}
     assert all(len(line) < 256 for line in file.read_text().splitlines())
-    *_, third = stored(tmp_path / "store")
+    _, second, third = stored(tmp_path / "store")
+    assert third.name == f"choices-{second.id}"
     assert {execution.configuration for execution in third.executions} == {"default"}
 
 

@@ -65,8 +65,7 @@ class Tune(NamedTuple):
     @property
     def _found(self) -> set[str]:
         """Return the names of what is asked for: one arm for all sizes, or those that lead some."""
-        tuning = self.tuning
-        names = tuning.leaders.values() if self.by_size else [tuning.best_of_all()]
+        names = self.tuning.leaders.values() if self.by_size else [self.tuning.best_of_all()]
         return {*names} - {DEFAULT}
 
 
@@ -88,8 +87,7 @@ def tunes(
         *arms, _ = resumed.variants.values()  # the last is the default
     steered = with_arms(request, arms)
     adaptive: Any = request.adaptive
-    names = tuple(arm.name for arm in arms)
-    tuning = Tuning(arms=names, maximum=adaptive.max_repeats)
+    tuning = Tuning(arms=tuple(arm.name for arm in arms), maximum=adaptive.max_repeats)
 
     steering = partial(in_turn, tuning, steered.metric, adaptive.seconds)
     result = run(steered, resume=resumed, steering=steering, **more)
@@ -167,14 +165,10 @@ def measured(columns: Columns, metric: str | None) -> Samples:
     for section in comparison.sections:
         name = " ".join(section.key.values()) or comparison.common("case")
         for row in section.rows:
-            pairs = {
-                each.label: pair_of(section, row, at)
-                for at, each in enumerate(columns)  # of the default with itself, too
-            }
             known = {
-                arm: pair
-                for arm, pair in pairs.items()  # one execution shows no noise
-                if pair and pair.measured
+                each.label: pair
+                for at, each in enumerate(columns)  # of the default with itself, too
+                if (pair := pair_of(section, row, at)) and pair.measured  # one shows no noise
             }
             if DEFAULT in known:
                 samples[TunedSize(name, row.size)] = known

@@ -7,16 +7,17 @@ then what NCCL chose by itself, then what NCCL can always run.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fabbench.analysis.tuning import TunedSize
 from fabbench.model.errors import MachineError
+from fabbench.model.log import Log
 from fabbench.model.patterns import lazy
 from fabbench.plan.arms import DEFAULT
-from fabbench.runs.run import RunResult, run
+from fabbench.runs.run import run
 from fabbench.runs.tune import Tune, with_arms
 
 # All that NCCL asks a tuner for, as the file and as nccl-tests name them
@@ -42,10 +43,19 @@ def rows(made: Tune, **more: Any) -> list[str]:
     """Return the rows for what leads in a confirmation, after a run that shows NCCL's own choices.
 
     None where sizes have no winners of their own. The first row that fits counts. `more` is for
-    `run`. Raise MachineError if NCCL's log does not show on how many channels a winner ran.
+    `run`. Raise MachineError if a log does not show what a row needs.
     """
     if not (made.by_size and made.winners):
         return []
+    try:
+        return _rows(made, more)
+    except BaseException as error:
+        error.add_note("What won is stored, see fabbench runs. The file is lost: tune again.")
+        raise
+
+
+def _rows(made: Tune, more: Any) -> list[str]:
+    leaders = made.tuning.leaders
     work: Any = made.request.work
     work = replace(
         work,
@@ -57,24 +67,26 @@ def rows(made: Tune, **more: Any) -> list[str]:
         iterations=1,
         check=0,
     )
-    once = replace(made.request, work=work, adaptive=None, repeats=1)
+    once = replace(
+        made.request, name=f"choices-{made.result.id}", work=work, adaptive=None, repeats=1
+    )
     usual = run(with_arms(once, ()), **more)
     if usual.interrupted:
         raise KeyboardInterrupt
     if usual.status:
         raise MachineError("The run that shows what NCCL chooses by itself is not ok.")
-    own = choices(usual)[DEFAULT]
-    chosen = choices(made.result)
-    won = {
-        cell: chosen[arm].get(cell, "")
-        for cell, arm in made.tuning.leaders.items()
-        if arm != DEFAULT
-    }
-    if not all(won.values()):
-        raise MachineError("NCCL's log does not show on how many channels what won ran.")
-    facts = made.result.columns[-1].logs[-1].facts
-    here = f"{facts['nodes']},{facts['ranks']}"
-    anywhere = f"0,{_LAST},ring,simple,{facts['channels']},-1,-1"
+    logs = {column.label: column.logs[-1] for column in made.result.columns}
+    try:
+        own = choices(usual.columns[-1].logs[-1])
+        chosen = {arm: choices(logs[arm]) for arm in leaders.values()}
+        won = {cell: chosen[arm][cell] for cell, arm in leaders.items() if arm != DEFAULT}
+        facts = logs[DEFAULT].facts
+        here = f"{facts['nodes']},{facts['ranks']}"
+        anywhere = f"0,{_LAST},ring,simple,{facts['channels']},-1,-1"
+    except KeyError as missing:
+        raise MachineError(
+            "NCCL's log does not show on how many nodes, ranks and channels what won ran."
+        ) from missing
     usable = [f"{name},{anywhere}" for name in _COLLECTIVES]
     better = ranges({**own, **won}, here)
     return [*better, *ranges(own, "-1,-1"), *usable]
@@ -96,17 +108,13 @@ def ranges(chosen: Choices, where: str) -> Iterator[str]:
         yield f"{name},{least},{_LAST},{choice},{where}"
 
 
-def choices(result: RunResult) -> Mapping[str, Choices]:
-    """Return what NCCL chose in an execution of each configuration."""
-    found: dict[str, Choices] = {}
-    for column in result.columns:
-        *_, log = column.logs
-        chosen: Choices = {}
-        found[column.label] = chosen
-        text = Path(log.source).read_text("utf-8", "replace")
-        for collective, size, algorithm, protocol, last in _CHOICE.findall(text.lower()):
-            ranks = int(log.facts["ranks"]) if collective in _PARTS else 1
-            cell = TunedSize(_COLLECTIVES[collective], int(size) * ranks)
-            channels = int(last) + 1
-            chosen[cell] = f"{algorithm},{protocol},{channels}"
-    return found
+def choices(log: Log) -> Choices:
+    """Return what NCCL chose in an execution. Raise KeyError if its log lacks the ranks."""
+    chosen: Choices = {}
+    text = Path(log.source).read_text("utf-8", "replace")
+    for collective, size, algorithm, protocol, last in _CHOICE.findall(text.lower()):
+        ranks = int(log.facts["ranks"]) if collective in _PARTS else 1
+        cell = TunedSize(_COLLECTIVES[collective], int(size) * ranks)
+        channels = int(last) + 1
+        chosen[cell] = f"{algorithm},{protocol},{channels}"
+    return chosen
