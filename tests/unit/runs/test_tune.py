@@ -86,7 +86,7 @@ def test_a_gain_beside_a_loss_is_called_so(*, confirms: bool) -> None:
 
 def test_the_time_begins_with_the_first_execution(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(tune.time, "monotonic", lambda: now)
+    monkeypatch.setattr("fabbench.runs.tune.time.monotonic", lambda: now)
     monkeypatch.setattr(tune, "stored_columns", lambda *_, **__: [])
     monkeypatch.setattr(tune, "look_at", lambda *_: None)
     default = Configuration(label=DEFAULT, fabric="socket", variant=DEFAULT)
