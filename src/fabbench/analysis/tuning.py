@@ -173,7 +173,8 @@ class Tuning:
         leader = self.leaders[cell]
         if arm not in every or arm == leader:
             return False
-        pair = replace(every[DEFAULT if for_all else leader], base=every[arm].new, shown=None)
+        rival = DEFAULT if for_all else leader
+        pair = replace(every[rival], base=every[arm].new, shown=None)
         *_, estimate = pair.estimates
         last = self.maximum
         noise = estimate.deviation * math.sqrt(2 / last)

@@ -388,7 +388,8 @@ def _first_step(
     if step.pair:  # Both are started one by one; else one command line starts all ranks
         for command in step.commands:
             host = hosts[command.host].name
-            commands.append(f"{shlex.join(command.argv)}   ({command.role} on {host})")
+            line = shlex.join(command.argv)
+            commands.append(f"{line}   ({command.role} on {host})")
     else:
         # Without the options that unset variables: who reads a plan has no use for them
         shown = tuple(replace(each, unset=()) for each in step.commands)

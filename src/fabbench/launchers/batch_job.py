@@ -20,7 +20,7 @@ from fabbench.model.plan import Execution, Plan
 Follow = Callable[[str], Generator[str, None, None]]
 """Submits a document and yields its lines; closing it ends the job."""
 
-_AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
+_AROUND_S = 600.0  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
 _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
 
@@ -225,7 +225,7 @@ def longest_s(plan: Plan) -> int:
 
     A step's own limit is without what starts and ends the step, and the job.
     """
-    total: float = _AROUND_S
+    total = _AROUND_S
     for execution in plan.executions:
         limits_s = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
         # Steps run at the same time, or one after another.
@@ -241,4 +241,4 @@ def most_ranks(plan: Plan) -> int:
         for step in execution.steps
         if not step.pair  # its server and client are no ranks
     )
-    return math.ceil(max(ranks, default=1) / plan.hosts) or 1
+    return math.ceil(max(ranks, default=1) / plan.hosts)

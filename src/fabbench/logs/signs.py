@@ -71,7 +71,7 @@ _MADE_BY_FABBENCH = lazy(
 _LONGEST_QUOTE = 100
 _RESULTS = (
     "This is a table of results and no log: pass the logs that it was made of, or the run. Of "
-    "tables, compare, parse, report and show read those that fabbench wrote as JSON."
+    "tables, fabbench compare, parse, report and show read those that it wrote as JSON."
 )
 
 

@@ -65,8 +65,9 @@ class Tune(NamedTuple):
     @property
     def _found(self) -> set[str]:
         """Return the names of what is asked for: one arm for all sizes, or those that lead some."""
-        names = self.tuning.leaders.values() if self.by_size else [self.tuning.best_of_all()]
-        return {*names} - {DEFAULT}
+        if self.by_size:
+            return {*self.tuning.leaders.values()} - {DEFAULT}
+        return {self.tuning.best_of_all()} - {DEFAULT}
 
 
 def tunes(
@@ -87,8 +88,8 @@ def tunes(
         *arms, _ = resumed.variants.values()  # the last is the default
     steered = with_arms(request, arms)
     adaptive: Any = request.adaptive
-    tuning = Tuning(arms=tuple(arm.name for arm in arms), maximum=adaptive.max_repeats)
-
+    names = tuple(arm.name for arm in arms)
+    tuning = Tuning(arms=names, maximum=adaptive.max_repeats)
     steering = partial(in_turn, tuning, steered.metric, adaptive.seconds)
     result = run(steered, resume=resumed, steering=steering, **more)
     made = Tune(steered, tuning, result, confirms, by_size)

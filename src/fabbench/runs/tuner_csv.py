@@ -67,9 +67,8 @@ def _rows(made: Tune, more: Any) -> list[str]:
         iterations=1,
         check=0,
     )
-    once = replace(
-        made.request, name=f"choices-{made.result.id}", work=work, adaptive=None, repeats=1
-    )
+    name = "choices-" + made.result.id
+    once = replace(made.request, name=name, work=work, adaptive=None, repeats=1)
     usual = run(with_arms(once, ()), **more)
     if usual.interrupted:
         raise KeyboardInterrupt
@@ -79,7 +78,9 @@ def _rows(made: Tune, more: Any) -> list[str]:
     try:
         own = choices(usual.columns[-1].logs[-1])
         chosen = {arm: choices(logs[arm]) for arm in leaders.values()}
-        won = {cell: chosen[arm][cell] for cell, arm in leaders.items() if arm != DEFAULT}
+        won = own.copy()
+        for cell, arm in leaders.items():  # where the default leads, NCCL chose by itself
+            won[cell] = chosen[arm][cell]
         facts = logs[DEFAULT].facts
         here = f"{facts['nodes']},{facts['ranks']}"
         anywhere = f"0,{_LAST},ring,simple,{facts['channels']},-1,-1"
@@ -88,7 +89,7 @@ def _rows(made: Tune, more: Any) -> list[str]:
             "NCCL's log does not show on how many nodes, ranks and channels what won ran."
         ) from missing
     usable = [f"{name},{anywhere}" for name in _COLLECTIVES]
-    better = ranges({**own, **won}, here)
+    better = ranges(won, here)
     return [*better, *ranges(own, "-1,-1"), *usable]
 
 

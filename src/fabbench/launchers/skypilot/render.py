@@ -155,8 +155,9 @@ def _machine(source: RenderInput, nodes: _Nodes) -> Object:
     on_machines = nodes.where is NodeKind.MACHINES
     if of_type and on_machines and of_type.is_ec2:
         return {"instance_type": of_type.name}
-    if of_type and nodes.share.gpus:
-        return {"accelerators": f"{accelerator(of_type)}:{nodes.share.gpus}"}
+    gpus = nodes.share.gpus
+    if of_type and gpus:
+        return {"accelerators": f"{accelerator(of_type)}:{gpus}"}
     if on_machines:
         raise RequestError(
             "SkyPilot chooses machines by their type of EC2, or else by their GPUs: neither is "
