@@ -163,8 +163,8 @@ def _matching_runs(
     if among is None:
         among = summaries(store, terminal.files_progress, figures=figures)
     for run in among:
-        matches = all(getattr(run, name) == value for name, value in given.items())
-        if matches and (since is None or _age(run) <= since):
+        of_run = {name: getattr(run, name) for name in given}
+        if of_run == given and (since is None or _age(run) <= since):
             yield run
 
 

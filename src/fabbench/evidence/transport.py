@@ -257,7 +257,8 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
     channels = evidence.channels
     network_channels = _channel_lines(evidence)
     chosen = _network_line(evidence, network, network_channels)
-    carried = channels.get(transport) or next(iter(network_channels.values()), chosen)
+    first = next(iter(network_channels.values()), chosen)
+    carried = channels.get(transport) or first
     by_way = _lines_of_ways(evidence, facts)
     path = carrier(program)
     if path is not None:
