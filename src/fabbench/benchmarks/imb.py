@@ -7,7 +7,7 @@ known.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,10 +18,8 @@ from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import (
-    COUNT,
-    SIZE,
-    Column,
     Row,
+    columns_of,
     is_ascending,
     read_columns,
     unknown_columns,
@@ -30,20 +28,7 @@ from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
-_F = r"(?:0|[1-9]\d{0,17})\.\d\d"
-"""The decimals tell a whole figure from a cut one."""
-_COLUMNS: Mapping[str, Column] = {
-    "group": Column(label="group", cell=COUNT),
-    "#bytes": SIZE,
-    "#repetitions": Column(cell=COUNT),
-    r"t\[usec\]": Column("latency", 1e-6, cell=_F),
-    r"t_(?:avg|ovrl)\[usec\]": Column("time", 1e-6, cell=_F),
-    r"t_(min|max|pure|cpu)\[usec\]": Column("time", 1e-6, "{}", cell=_F),
-    r"overlap\[%\]": Column(cell=_F),
-    "mbytes/sec": Column("bandwidth", cell=_F),
-    "msg/sec": Column("message_rate", cell=COUNT),
-    "defects": Column("check", cell=_F),
-}
+_COLUMNS = columns_of("imb")
 _BEGIN = lazy(r"# Benchmarking ([A-Z][\w-]*)\s*")
 _HEADING = lazy(
     r"#\s+(?:\(? ?#processes = (?P<ranks>[1-9]\d{0,8})(?: \(threads: (?P<threads>\d{1,9})\)|; rank "

@@ -11,9 +11,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import Printed, printed
+from fabbench.catalog.systems import rows_of
 from fabbench.model.log import METRICS, Finding, Labels, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
+from fabbench.model.records import expand
 
 # Patterns of cells.
 COUNT = r"0|[1-9]\d{0,17}"
@@ -89,6 +91,33 @@ Layout: TypeAlias = tuple[Column, ...]
 
 
 # ---------------------------------------------------------------- names of columns
+
+_CELLS = {
+    "COUNT": COUNT,
+    "NUMBER": NUMBER,
+    "REAL": r"(?:0|[1-9]\d{0,17})\.",  # up to its decimals
+    "NONE": "-?nan|-?inf",
+    "THOUSANDS": r"\d{1,18}[kmb]?",
+    "TYPE": r"[A-Za-z(][\w()+-]*|\d+-bit",
+}
+"""What names in the cells of columns.csv stand for."""
+
+
+def columns_of(benchmark: str) -> Mapping[str, Column]:
+    """Return the columns of a benchmark's tables (columns.csv), by the patterns of their names."""
+    rows = rows_of("columns.csv", "fabbench.benchmarks")
+    return {row["name"]: _column_of(row) for row in rows if row["benchmark"] == benchmark}
+
+
+def _column_of(row: Mapping[str, str]) -> Column:
+    return Column(
+        row["metric"],
+        float(row["factor"] or 1),
+        row["stat"],
+        expand(row["cell"], _CELLS),
+        row["label"],
+        exponent=int(row["exponent"] or 0),
+    )
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:

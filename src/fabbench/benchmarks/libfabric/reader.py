@@ -45,7 +45,7 @@ from fabbench.benchmarks.executions import (
     points_by_line,
     read_any_line,
 )
-from fabbench.benchmarks.tables import Cells, Column, Row
+from fabbench.benchmarks.tables import Cells, Row, columns_of
 from fabbench.model.compat import override
 from fabbench.model.log import (
     NO_STREAM,
@@ -205,23 +205,7 @@ def _provider_of(fabric: str, requested: str) -> str:
     return "" if requested == "efa" else requested
 
 
-_REAL = r"(?:(?:0|[1-9]\d{0,17})\.\d\d|-?inf|-?nan)"
-_SIZE = r"\d{1,18}(?:\.\d)?[kmg]?"
-_COUNT = r"\d{1,18}[kmb]?"
-COLUMNS: Mapping[str, Column] = {
-    "name": Column("name", cell=r"\S+", label="name"),
-    "bytes": Column("bytes", cell=_SIZE),
-    "xfers": Column(cell=_COUNT),
-    "iters": Column("count", cell=_COUNT),
-    "#sent": Column("count", cell=_COUNT, label="sent"),
-    "#ack": Column("ack", cell=f"[=+-]{_COUNT}"),
-    "total": Column("total", cell=_SIZE),
-    "time": Column("elapsed", cell=f"{_REAL}s"),
-    "mb/sec": Column("bandwidth", cell=_REAL, exponent=6),
-    "gb/sec": Column("bandwidth", 0.125, cell=_REAL, exponent=9),
-    "usec/xfer": Column("time", cell=_REAL, exponent=-6),
-    "mxfers/sec": Column("message_rate", cell=_REAL, exponent=6),
-}
+COLUMNS = columns_of("libfabric")
 """Name in a header → column."""
 
 _KILO = 1 << 10

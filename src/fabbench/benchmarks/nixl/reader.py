@@ -4,32 +4,25 @@ Until August 2025 it printed six significant digits, without trailing zeros.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median_high
 
 from fabbench.benchmarks.commands import as_fact
 from fabbench.benchmarks.consistency import Printed, note, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
-from fabbench.benchmarks.tables import COUNT, SIZE, Column, Row, read_columns, unknown_columns
+from fabbench.benchmarks.tables import (
+    COUNT,
+    Row,
+    columns_of,
+    read_columns,
+    unknown_columns,
+)
 from fabbench.model.log import Facts
 from fabbench.model.patterns import lazy
 
 _SIX_DIGITS = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?"
-_RATE = r"(?:0|[1-9]\d{0,17})\.\d{6}"
-_TIME = r"(?:0|[1-9]\d{0,17})\.\d"
-_COLUMNS: Mapping[str, Column] = {
-    r"blocksize\(b\)": SIZE,
-    "batchsize": Column(label="batch", cell=COUNT),
-    r"avglat\.\(us\)": Column("latency", 1e-6, cell=_TIME),
-    r"b/w\(gb/sec\)": Column("bandwidth", 1e9, cell=_RATE),
-    r"b/w\(mib/sec\)": Column("in MiB", 1.048576e-3),  # read as GB
-    r"b/w\(gib/sec\)": Column(),
-    r"networkutil\(%\)": Column(cell=_RATE),
-    r"aggregateb/w\(gb/sec\)": Column("bandwidth", 1e9, "aggregate", cell=_RATE),
-    r"avg(prep|post|tx)\(us\)": Column("time", 1e-6, "{}", cell=_TIME),
-    r"p99(prep|post|tx)\(us\)": Column("time", 1e-6, "p99-{}", cell=_TIME),
-}
+_COLUMNS = columns_of("nixl")
 _NAMES = lazy(r"Batch Size|\S[^()]{0,60}\([^()]*\)")
 _SETTING = lazy(
     r"(Backend|Enable pt|\w+ seg type|Op type|Num threads|Check consistency) \(--[^)]*\)\s*: *(\S+)"

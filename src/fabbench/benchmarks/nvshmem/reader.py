@@ -6,7 +6,7 @@ cells.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from fabbench.benchmarks.consistency import is_remains
@@ -32,49 +32,21 @@ from fabbench.benchmarks.nvshmem.figures import (
     has_begun,
 )
 from fabbench.benchmarks.tables import (
-    COUNT,
     GAP,
     SIZE,
     UNKNOWN,
     Column,
     Layout,
     cell_patterns,
+    columns_of,
     is_ascending,
     read_columns,
 )
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
-
-def _real(decimals: str) -> str:
-    return rf"(?:0|[1-9]\d{{0,17}})\.\d{decimals}|-?inf|-?nan"
-
-
-_TIME = Column("latency", exponent=-6, cell=_real("{6,7}"))  # 7 in Python
-_RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))
-_THREADS = Column(label="threads", cell=COUNT)
-_WORD = r"[A-Za-z(][\w()+-]*|\d+-bit"
-_COLUMNS: Mapping[str, Column] = {
-    r"size\(b\)": SIZE,
-    "threads.*": _THREADS,
-    "count": Column("count", cell=COUNT),
-    # A test between two PEs of 3.1 has no type, and another figure than its column says.
-    "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
-    "redop": Column(label="redop", cell=_WORD),
-    "scope": Column(
-        label="scope",
-        cell=r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twbg]|with(?:out)? _on_stream",
-    ),
-    r"(?:algbw)\(gb/s\)": Column("algbw", exponent=9, cell=_real("{3}")),
-    r"(?:busbw)\(gb/s\)": Column("busbw", exponent=9, cell=_real("{3}")),
-    r"(min|max)_lat\(us\)": _TIME._replace(stat="{}", cell=_real("{3}")),
-    r"[a-z_]+(?:us|\(us\)|\(usec\))": _TIME,
-    r"[a-z_]+(?:gb/sec|\(gb(?:/s|/sec)?\))": _RATE,
-    r"[a-z_]+(?:mmps|\(mmps\))": Column("message_rate", exponent=6, cell=_real("{6}")),
-    r"pe(\d+)->pe(\d+)": _RATE._replace(stat="rank={}->{}", cell=_real("{2}")),
-    "min|max|mean|stddev|repetitions": Column(cell=r"\S+"),
-}
-"""Column name, in lower case and without blanks → column."""
+_COLUMNS = columns_of("nvshmem")
+_THREADS = _COLUMNS["threads.*"]
 _NO_ROWS: Sequence[Layout] = ((Column(cell="(?!)"),),)
 """Below a title, whose header has not been read, and below a header that is not read."""
 _HEADER = lazy(

@@ -19,13 +19,12 @@ from fabbench.benchmarks.tables import (
     GAP,
     IGNORED,
     NEVER,
-    SIZE,
     UNKNOWN,
-    WORD,
     Column,
     Figures,
     Layout,
     Row,
+    columns_of,
     is_ascending,
     is_prose,
     is_rest_of_row,
@@ -53,30 +52,7 @@ _BUFFERS = lazy(
     r"(\w+) \("
 )
 
-_FIGURE = r"(?:0|[1-9]\d{0,17})\.\d\d"
-"""FLOAT_PRECISION: fewer decimals are the remains of a figure."""
-_TIME = Column("time", 1e-6, cell=_FIGURE)
-_RATE = Column("bandwidth", 1e6, cell=_FIGURE)
-_MESSAGES = Column("message_rate", cell=_FIGURE)
-_COLUMNS: Mapping[str, Column] = {
-    r"size(?:\(b\))?": SIZE,
-    "operation": Column(label="operation", cell=WORD),
-    r"(?:avg\.?)?latency\(us\)|latavg\(us\)|overall\(us\)": _TIME,
-    r"(?:lat)?(min|max)\.?(?:latency)?\(us\)": _TIME._replace(stat="{}"),
-    r"(min|max)comm\.\(us\)": _TIME._replace(stat="{}-comm"),
-    r"compute\(us\)": _TIME._replace(stat="compute"),
-    r"purecomm\.\(us\)": _TIME._replace(stat="pure-comm"),
-    r"(?:bi-)?bandwidth\(mb/s\)|mb/s": _RATE,
-    r"bandwidth\(gb/s\)": _RATE._replace(factor=1e9),
-    "messages/s(?:ec)?": _MESSAGES,
-    r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
-    r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
-    "validation": CHECK,
-    r"overlap\(%\)": Column("overlap", 0.01),
-    r"iterations|transmitsize|millionops/s|.*gbit/s\)": IGNORED,
-    r"(?:coll\.|mpi_)?(?:init|test|wait)(?:avg)?\(us\)": IGNORED,
-}
-"""Column name, in lower case and without blanks → column."""
+_COLUMNS = columns_of("osu")
 _WINDOWS = warning(
     "windows-unread",
     "Tables with a column per window size (osu_mbw_mr -V) are not read.",

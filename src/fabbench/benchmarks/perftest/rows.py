@@ -5,18 +5,18 @@ REPORT_FMT since 2013): a number with fewer is cut off, and two numbers that los
 them can be separated. Bandwidth is size times message rate, also for sums of two directions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from fabbench.benchmarks.consistency import Printed, product
 from fabbench.benchmarks.tables import (
-    COUNT,
     NEVER,
     SIZE,
     UNKNOWN,
     Column,
     Layout,
     Row,
+    columns_of,
     is_ascending,
     rate_agrees,
     read_columns,
@@ -25,55 +25,21 @@ from fabbench.benchmarks.tables import (
 from fabbench.model.log import Point
 from fabbench.model.patterns import lazy
 
-UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
-"""Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
-
-# No leading zero and a fixed end, so that joined numbers can be split in only one way.
-_REAL = r"(?:0|[1-9]\d{{0,17}})\.\d{{{}}}|-?nan|-?inf"
-_TWO_DECIMALS = _REAL.format(2)
-_SIX_DECIMALS = _REAL.format(6)
+_COLUMNS = columns_of("perftest")
+_ITERATIONS = _COLUMNS["#?iterations"]
+_SIX_DECIMALS = _COLUMNS[r"msgrate\[mpps\]"].cell
+_GBPS = 125e6
+"""Bytes per second."""
 _TRIPS = "way=round-trip"
-
-_BANDWIDTH = Column("bandwidth", cell=_TWO_DECIMALS)
-_RATE = Column("message_rate", 1e6, cell=_SIX_DECIMALS)
-_TIME = Column("latency", cell=_TWO_DECIMALS, exponent=-6)
-_ITERATIONS = Column("iterations", cell=COUNT)
-
-
-def _bandwidths() -> Iterator[tuple[str, Column]]:
-    # Pattern of a name → column; the name's group takes the place of {} in its statistic.
-    units = {"mi?b/sec": UNITS["MiB/sec"], "gb/s(?:ec)?": UNITS["Gb/sec"]}
-    stats = {"average": "", "(peak)": "{}", r"port(\d)": "name=port {}"}
-    for unit, factor in units.items():
-        for name, stat in stats.items():
-            column = _BANDWIDTH._replace(stat=stat, factor=factor)
-            yield rf"bw{name}\[{unit}\]", column
-
-
-_COLUMNS: Mapping[str, Column] = {
-    "#bytes": SIZE,
-    "#sl": Column("sl", cell=r"\d{1,3}"),
-    "#?iterations": _ITERATIONS,
-    **dict(_bandwidths()),
-    r"msgrate\[mpps\]": _RATE,
-    r"msgrateport(\d)\[mpps\]": _RATE._replace(stat="name=port {}"),
-    r"cpu_util\[%%?\]": Column("cpu_util", cell=_TWO_DECIMALS),
-    r"t_(min|max|stdev)\[usec\]": _TIME._replace(stat="{}"),
-    r"t_typical\[usec\]": _TIME._replace(stat="median"),
-    r"t_avg\[usec\]": _TIME,
-    r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
-    # round trips, whatever the latency beside it
-    "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO_DECIMALS),
-}
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
 
 # The only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide,
 # health-checks).
 _MEANS: Layout = (
     Column(cell="Mean BW peak:"),
-    Column("bandwidth", 125e6, "peak"),
+    Column("bandwidth", _GBPS, "peak"),
     Column(cell="Gb/s, Mean BW avg:"),
-    Column("bandwidth", 125e6),
+    Column("bandwidth", _GBPS),
     Column(cell="Gb/s"),
 )
 _TOTAL: Layout = (
@@ -108,7 +74,7 @@ def read_header(text: str) -> Sequence[Layout]:
 
 def _small_bandwidth(column: Column) -> Column:
     """Return the column with six decimals, if it is one of Gb/sec."""
-    is_bandwidth = column.factor == UNITS["Gb/sec"]
+    is_bandwidth = column.factor == _GBPS
     return column._replace(cell=_SIX_DECIMALS) if is_bandwidth else column
 
 
