@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fabbench.benchmarks import OF_MPI, Signature
+from fabbench.benchmarks import OF_MPI
 from fabbench.benchmarks.consistency import Printed, missing_end
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Note, Setting, Stop, Wrong
 from fabbench.benchmarks.executions import Execution, Table
-from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import (
     Row,
@@ -208,12 +207,6 @@ class Imb(ReadBenchmark):
     resolution = MappingProxyType(
         {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1.0,)}
     )
-    signatures = (
-        Signature("#repetitions", r"(?: {7})?(?:Group\s+)?(?:#bytes\s+)?#repetitions\s+(?:t|M)"),
-        Signature("# Benchmarking", r"# Benchmarking [A-Z][\w-]*\s*$"),
-        Signature("MPI Benchmark", r"# +Intel ?\(R\) MPI Benchmark", begins=False),
-    )
-    first_words = ("#repetitions", "Benchmarking ", "MPI Benchmark", "# Maximum message", *WORDS)
 
 
 BENCHMARK = Imb()

@@ -5,11 +5,16 @@ Where their parts are (found by their names), what they measure, and options.
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fabbench.benchmarks import Benchmark, Reader
+import msgspec
+
+from fabbench.benchmarks import Benchmark, Reader, Signature
+from fabbench.benchmarks.mpi_transport import WORDS
+from fabbench.model import records
 from fabbench.model.compat import override
 from fabbench.model.log import Proof
 from fabbench.model.options import (
@@ -32,11 +37,49 @@ if TYPE_CHECKING:
     from fabbench.model.plan import Step
 
 
+class Signs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a line shows that a benchmark printed it: a record of signs.toml."""
+
+    name: str = ""
+    first_words: tuple[str, ...] = ()
+    over_mpi: bool = False
+    """Whether lines in which MPI says what carries the data come first, too."""
+    signatures: tuple[Signature, ...] = ()
+    program_names: str = ""
+
+
+@cache
+def _signs_by_name() -> Mapping[str, Signs]:
+    known = records.load("fabbench.benchmarks", "signs.toml", Signs)
+    return {each.name: each for each in known}
+
+
 class ReadBenchmark(Benchmark):
     """One whose module, or its package's module `reader`, has a TABLE.
 
-    Or a reader, whose name begins with that of the class.
+    Or a reader, whose name begins with that of the class. How its output is known stands in
+    signs.toml.
     """
+
+    @cached_property
+    def _signs(self) -> Signs:
+        return _signs_by_name().get(self.name, Signs())
+
+    @cached_property
+    @override
+    def first_words(self) -> Sequence[str]:
+        of_mpi = WORDS if self._signs.over_mpi else ()
+        return (*self._signs.first_words, *of_mpi)
+
+    @cached_property
+    @override
+    def signatures(self) -> Sequence[Signature]:
+        return self._signs.signatures
+
+    @cached_property
+    @override
+    def program_names(self) -> str:
+        return self._signs.program_names
 
     @override
     def reader(self) -> Reader:

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from itertools import chain
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.commands import CommandLine, read_command_line, whole_number
 from fabbench.benchmarks.consistency import Printed, note, printed, product, warning
 from fabbench.benchmarks.events import Ahead, Begin, Command, End, Events, Header, Setting
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
-from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row
 from fabbench.model.patterns import lazy
@@ -219,24 +217,6 @@ class UcxPerftest(ReadBenchmark):
     default_metrics = ("bandwidth", "latency", "message_rate", "time")
     resolution = MappingProxyType(
         {"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)}
-    )
-    signatures = (
-        Signature("(usec)", r"\|(?:\s+\|)?\s+\|\s+(?:overhead|latency) \(usec\)"),
-        Signature("overall_mr", r"(?<!\S)\S*iterations,[\w.]+_lat,avg_lat,"),
-        Signature("Final:", r"Final:\s+\d+\s+\d+\.\d", begins=False),
-    )
-    first_words = (
-        "(usec)",
-        "| API",
-        "| Test",
-        "| Data layout",
-        "| Send memory",
-        "| Recv memory",
-        "| Message size",
-        "| Window size",
-        "overall_mr",
-        "ucx_perftest",
-        *WORDS,
     )
 
 

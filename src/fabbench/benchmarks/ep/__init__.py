@@ -3,7 +3,6 @@
 Tokens are dispatched to the GPUs of their experts, and results combined.
 """
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.standard import RunBenchmark
 
 
@@ -13,23 +12,6 @@ class Ep(RunBenchmark):
     name = "ep"
     network_shown = "NCCL_DEBUG=INFO (DeepEP V1: NVSHMEM_DEBUG=INFO), it is printed"
     default_metrics = ("bandwidth", "time", "algbw")
-    signatures = (
-        Signature(
-            "ispatch",
-            r"\[tuning\] Best dispatch \(|Dispatch \+ combine b|(?<! ) *\* EP: +\d+/\d+ \| d",
-        ),
-        Signature("=== ", r"=== (?:NCCL EP Perf|Summary \((?:Low Latency|High Throughput)\b)"),
-    )
-    first_words = (
-        "[tuning] Best ",
-        "Dispatch bandwidth",
-        "combine bandwidth",
-        " EP: ",
-        "use_fp8_dispatch=",
-        "=== NCCL EP Perf",
-        "=== Summary (",
-        "NVSHMEM INFO ",
-    )
     summary = "Dispatch and combine of expert parallelism (NCCL EP, DeepEP, UCCL-EP)."
     help = """\
     Send tokens to experts on all GPUs and back, as mixture-of-experts models do.

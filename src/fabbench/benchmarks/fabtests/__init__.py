@@ -7,7 +7,6 @@ used, and prints no closing line.
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.libfabric import LibfabricBenchmark
 from fabbench.model.compat import override
 
@@ -16,16 +15,6 @@ class Fabtests(LibfabricBenchmark):
     """The benchmark ``fabtests``."""
 
     name = "fabtests"
-    program_names = r"\bfi_(?:rdm|rma|msg|dgram|ubertest)\w*\b"
-    signatures = (
-        Signature(
-            "usec/xfer",
-            r"(?:name\s+)?bytes\s+(?:xfers\s+)?iters\s+total\s+time\s+(?:MB|Gb)/sec\s+usec/xfer",
-        ),
-        Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
-        Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
-    )
-    first_words = ("bytes", "xfer_size", "fi_", "fabtests:")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
     resolution = MappingProxyType(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import OF_NCCL, Signature
+from fabbench.benchmarks import OF_NCCL
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 from fabbench.model.fabrics import AB
@@ -20,66 +20,7 @@ class Nccl(RunBenchmark):
 
     name = "nccl"
     network_shown = OF_NCCL
-    program_names = (
-        r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf"
-        r"(?:_mpi)?\b"
-    )
-    signatures = (
-        Signature("nThread", r"(?:# ?)?nThread \d+ nGpus \d+ minBytes \d"),
-        Signature("ccl-tests version", r"# [nr]ccl-tests version \d"),
-        Signature("Collective test starting", r"# Collective test starting: "),
-        Signature(
-            "algbw",
-            r"#[ \t]+(?:size|bytes)[ \t]+(?:count|N)[ \t]+type\b.{0,90}time\b.{0,12}[ \t]algbw",
-        ),
-        Signature("(elements)", r"#[ \t]+\(B\)[ \t]+\(elements\)"),
-        Signature(
-            "Out of bounds values", r"# ?Out of bounds values +: +\d+ (?:OK|FAILED)", begins=False
-        ),
-        Signature("Avg bus bandwidth", r"# ?Avg bus bandwidth +: +\d", begins=False),
-        *(
-            Signature(
-                f" {dtype} ",
-                rf"(?<![ \t])[ \t]*\b\d+[ \t]+\d+[ \t]+{dtype}[ \t]+(?:[a-z]\w*[ \t]+)?-?\d",
-                begins=False,
-            )
-            for dtype in ("float", "half", "double", "bfloat16", "int8", "uint8")
-        ),
-    )
     # The words that `lines.read_line` looks for, names of programs, and types of rows.
-    first_words = (
-        "algbw",
-        "nThread",
-        "kernel num",
-        "ccl-tests",
-        "Collective",
-        "Rank",
-        "Reducing",
-        "Out of b",
-        "Avg bus",
-        "failure",
-        "imeout",
-        "error",
-        "nvalid",
-        "USAGE",
-        "option",
-        "nRanks",
-        "requires",
-        "not supported",
-        "Incompatible",
-        "requested GPUs",
-        "or later",
-        "in-place",
-        "(elements)",
-        "_perf",
-        "int",
-        "char",
-        "half",
-        "float",
-        "double",
-        "fp8_",
-        "f8e",
-    )
     one_scale = True
     default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
     cases_field = "collectives"

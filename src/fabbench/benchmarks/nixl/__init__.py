@@ -6,7 +6,6 @@ end of libfabric with NIXL_LOG_LEVEL=INFO.
 
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.standard import RunBenchmark
 
 
@@ -15,17 +14,6 @@ class Nixl(RunBenchmark):
 
     name = "nixl"
     network_shown = "UCX_PROTO_INFO=y, UCX prints it, and NIXL_LOG_LEVEL=INFO, NIXL with libfabric"
-    program_names = r"\bnixlbench\b"
-    signatures = (Signature("Block Size (B)", r"Block Size \(B\)\s+Batch Size\s+"),)
-    first_words = (
-        "Block Size (B)",
-        "Backend (",
-        "seg type (",
-        "Op type (",
-        "Num threads (",
-        "Check consistency (",
-        "rails using provider=",
-    )
     between_two = True
     default_metrics = ("bandwidth", "latency", "time")
     resolution = MappingProxyType({"latency": (1e-7,)})

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
@@ -18,43 +17,6 @@ class Nvshmem(RunBenchmark):
 
     name = "nvshmem"
     network_shown = "NVSHMEM_DEBUG=INFO, NVSHMEM prints it"
-    program_names = r"\bshmem_(?:put|get|p|g)_(?:bw|latency)\b"
-    signatures = (
-        Signature(
-            "size",
-            r"size ?\(B\)\s(?:[^:]{0,200}\b(?:latency|BW|algbw) ?\((?:us|GB/s|GB/sec)\)|\s*PE \d)",
-        ),
-        Signature("| size", r"\| size \([Bb]ytes\)[ \t]+\|"),
-        Signature("Size", r"Size\(Bytes\)[ \t]+\w.{0,80}\([A-Za-z/]+\)"),
-        Signature("&&&& PERF", r"&&&& PERF"),
-        # Text of one PE may also stand within a row of another: there it shows no prefix.
-        Signature(
-            "Runtime options", r"(?:^|(?<=[:>\]] ))Runtime options after parsing command line"
-        ),
-    )
-    first_words = (
-        "&&&& PERF",
-        "size(B)",
-        "size (B)",
-        "Size(Bytes)",
-        "operand",
-        "Put with ",
-        "Get with ",
-        "shmem",
-        "SHMEM",
-        "device_",
-        "_device",
-        "on_stream",
-        "_bw",
-        "_latency",
-        "ping_pong",
-        "mype:",
-        "min_size:",
-        "exactly two",
-        "Runtime options",
-        "Selected provider",
-        "_ping",
-    )
     default_metrics = ("busbw", "latency", "bandwidth", "algbw", "message_rate")
     cases_field = "tests"
     versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")

@@ -6,8 +6,7 @@ MPI, and NCCL, between ranks.
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import OF_MPI, Signature
-from fabbench.benchmarks.mpi_transport import WORDS
+from fabbench.benchmarks import OF_MPI
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
@@ -23,13 +22,6 @@ class Osu(RunBenchmark):
     resolution = MappingProxyType(
         {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)}
     )
-    signatures = (
-        Signature("OSU ", r"# OSU \S.* [Tt]est(?:\s|$)|^\s*OSU \S.* Test v\d"),
-        Signature("Latency", r"# (?:Size(?: \(B\))?\s+)?(?:Avg )?Latency ?\(us\)"),
-        Signature("# Size", r"# Size(?: \(B\))?\s+(?:Bandwidth \([MG]B/s\)|MB/s\s|Overall\(us\))"),
-    )
-    first_words = ("OSU", "OMB", "osu_", "DATA VALIDATION", *WORDS)
-    program_names = r"\bosu_[a-z_]+\b"
     summary = "OSU micro-benchmarks between MPI ranks."
     help = """\
     Run OSU micro-benchmarks with mpirun: two ranks, or --ranks-per-host on each host for

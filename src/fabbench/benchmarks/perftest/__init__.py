@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
@@ -29,57 +28,6 @@ class Perftest(RunBenchmark):
 
     name = "perftest"
     network_shown = "its heading kept (Transport type, Link type), perftest prints it"
-    program_names = r"\bib_(?:write|read|send|atomic)_(?:bw|lat)\b"
-    signatures = (
-        Signature("#iterations", r" ?#bytes[ \t]+(?:#sl[ \t]+)?#iterations\b"),
-        Signature('"test_info"', r'(?:  |\t)?"test_info"[ \t]*:[ \t]*\{'),
-        Signature("Mean BW", r"Mean BW peak: [\d.]+ Gb/s"),
-    )
-    first_words = (
-        "#bytes",
-        "Test",
-        "ib_",
-        "ethernet_",
-        "QPN",
-        "test_info",
-        "BW",
-        "Device ",
-        "qps",
-        "ion type",
-        "rt type",
-        "Link type",
-        "run_infinitely",
-        "you must",
-        "Mtu",
-        "Moderation",
-        "QPs",
-        "Data ex",
-        "ibv_wr",
-        "Waiting",
-        "Completion",
-        "Failed",
-        "detect",
-        "nable to",
-        "IB device",
-        "bl blka",
-        "not support",
-        "Parser function",
-        "RDMA_CM_EVENT",
-        "data_validation",
-        "Duration mode",
-        "Perftest",
-        "ost list",
-        "Raw Eth",
-        "Couldn't",
-        "Error: ",
-        "onnection",
-        "--------------------",
-        "erver",
-        "lient",
-        "Version: ",
-        "CUDA Ctx",
-        "ROCm Dev",
-    )  # the last ones are rules, headings of sides and versions, which precede a table
     summary = "RDMA devices one by one with ib_write_bw and similar."
     help = """\
     Run a program of linux-rdma perftest: a server and a client process per RDMA device.

@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Signature
 from fabbench.benchmarks.libfabric import LibfabricBenchmark
 from fabbench.model.compat import override
 
@@ -22,9 +21,6 @@ class Pingpong(LibfabricBenchmark):
     """The benchmark ``pingpong``. fi_pingpong comes with the EFA installer."""
 
     name = "pingpong"
-    program_names = r"\bfi_pingpong\b"
-    signatures = (Signature("#sent", r"bytes\s+#sent\s+#ack\s+total\s+time\s+MB/sec"),)
-    first_words = ("pingpong", "#sent", "erver", "lient")
     default_metrics = ("latency", "bandwidth", "message_rate")
     resolution = MappingProxyType(
         {"bandwidth": (1e4,), "latency": (1e-8,)}

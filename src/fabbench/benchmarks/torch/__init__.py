@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from fabbench.benchmarks import OF_NCCL, Signature
+from fabbench.benchmarks import OF_NCCL
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
@@ -12,12 +12,6 @@ class Torch(RunBenchmark):
 
     name = "torch"
     network_shown = OF_NCCL
-    signatures = (
-        Signature(
-            "bandwidth", r"The (?:average|\S+ payload) bandwidth[\w -]* of \w+ (?:with a|over) \d"
-        ),
-    )
-    first_words = ("The average bandwidth", "payload bandwidth", "- software: ", "torch")
     one_scale = True
     default_metrics = ("busbw", "algbw")
     versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
