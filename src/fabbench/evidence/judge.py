@@ -69,9 +69,10 @@ def judge(
     record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None
 ) -> Log:
     """Decide the outcome of one execution, with the reason as a sentence (None for ok)."""
+    asked = proof or Proof()  # where nothing is asked for, any network is right
     record = _by_exit_record(record, ending)
-    record = _with_assumed_type(record, proof)
-    verdicts = tuple(_verdicts(record, proof, ending))
+    record = _with_assumed_type(record, asked)
+    verdicts = tuple(_verdicts(record, asked, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
     report = {"report": "NIC counters"} if _words_for_counters(record) else {}
     facts = {**record.facts, **report, "complete": _completeness(record, ending)}
@@ -87,7 +88,7 @@ def judge(
         findings=(
             # `counters` only says that NIC counters were pasted: the fact `report` says it.
             *(each for each in record.findings if each.code != "counters"),
-            *_remarks(record, proof, ending),
+            *_remarks(record, asked, ending),
         ),
         damaged=tuple(record.damaged),
         points=record.points,
@@ -169,7 +170,7 @@ def _quotes(cause: Finding, line: str) -> bool:
     return line[:_QUOTES_ALIKE] in quoted(cause.line)
 
 
-def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Verdict]:
+def _verdicts(record: Record, proof: Proof, ending: Ending | None) -> Iterator[Verdict]:
     # The first is the outcome, the others are said beside it.
     if record.wrong:
         checks = counted(record.wrong, "failed check")
@@ -208,14 +209,14 @@ def _errors(record: Record) -> list[Finding]:
     return [each for each in record.findings if each.severity is Severity.ERROR]
 
 
-def _contradictions(record: Record, proof: Proof | None) -> list[str]:
+def _contradictions(record: Record, proof: Proof) -> list[str]:
     """Return what findings on the network say against a fabric, as sentences.
 
     Warnings count, too, if a fabric was requested, unless as many NICs as were required were used:
     these show that it carried the data.
     """
     doubtful: Sequence[Finding] = record.findings
-    if not (proof and proof.fabric) or _has_enough_nics(record, proof):
+    if not proof.fabric or _has_enough_nics(record, proof):
         doubtful = _errors(record)
     return [each.meaning for each in doubtful if each.code in _ON_THE_NETWORK]
 
@@ -346,18 +347,18 @@ def _unmeasured(record: Record, ending: Ending | None) -> list[int]:
 
 
 def _network_verdicts(
-    record: Record, proof: Proof | None, contradictions: Sequence[str] = ()
+    record: Record, proof: Proof, contradictions: Sequence[str] = ()
 ) -> Iterator[Verdict]:
     """Judge what carried the data: first what is wrong (off-fabric), then what is unknown."""
     verdicts: list[Verdict] = []
-    if proof and proof.fabric:
+    if proof.fabric:
         verdicts += _fabric_verdicts(record, proof)
         verdicts += _domain_verdicts(record, proof)
     verdicts += _nic_verdicts(record, proof)
     verdicts += _device_verdicts(record, proof)
     verdicts += _node_verdicts(record, proof)
     # What the log itself asks for counts only where the user asked for no fabric.
-    if record.lost_fabric and not (proof and proof.fabric):
+    if record.lost_fabric and not proof.fabric:
         verdicts.append((Outcome.OFF_FABRIC, record.lost_fabric))
     verdicts.extend((Outcome.OFF_FABRIC, sentence) for sentence in contradictions)
     yield from sorted(verdicts, key=_is_doubt)
@@ -411,7 +412,7 @@ def _domain_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show which was used."
 
 
-def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
+def _nic_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     # Whether ranks used as many NICs as they must; no verdict, where one of the two is not known.
     nics = record.facts.get("nics")
     if not isinstance(nics, int):
@@ -425,16 +426,16 @@ def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
         yield Outcome.OFF_FABRIC, f"{requirement}, but {used}."
 
 
-def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str] | None:
+def _wanted_nics(record: Record, proof: Proof) -> tuple[int, str] | None:
     """Return how many NICs each rank must use, and who says so; None: nothing does.
 
     Without a requested fabric the number matters only where EFA is used, whose number follows from
     the instance type.
     """
     uses_efa = _uses_efa(record)
-    if not uses_efa and not (proof and proof.fabric):
+    if not uses_efa and not proof.fabric:
         return None
-    if proof and proof.nics is not None:
+    if proof.nics is not None:
         required = f"{proof.fabric} was requested with" if proof.fabric else "The log must show"
         return proof.nics, f"{required} {proof.nics} NICs per rank"
     kind = _system(record, proof) if uses_efa else None
@@ -444,12 +445,12 @@ def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str] | None:
     return fewest, f"{kind.name} has {fewest} EFA interfaces"
 
 
-def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
+def _device_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     """Judge which NICs were used, if specific ones were requested. EFA logs show only how many.
 
     No verdict: nothing specific was requested, or nothing contradicts it.
     """
-    if proof is None or not proof.devices:
+    if not proof.devices:
         return
     requirement = f"Ranks were to use only {listed(proof.devices)}"
     nics = record.facts.get("nics")
@@ -463,12 +464,12 @@ def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show which NICs were used."
 
 
-def _node_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
+def _node_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     """Judge the number of nodes: either the hosts or the nodes that the log states may fit.
 
     Two names of hosts may be one node, and NCCL counts all hosts of one NVLink rack as one.
     """
-    if proof is None or proof.nodes is None:
+    if proof.nodes is None:
         return
     hosts = record.facts.get("hosts")
     nodes = record.facts.get("nodes", hosts)
@@ -480,11 +481,11 @@ def _uses_efa(record: Record) -> bool:
     return record.facts.get("network") == "efa"
 
 
-def _system(record: Record, proof: Proof | None) -> "System | None":
+def _system(record: Record, proof: Proof) -> "System | None":
     """Return the instance type that the log or the user names, if its EFA interfaces are known."""
     facts = record.facts
     name = str(facts.get("instance_type", facts.get("assumed_type", "")))
-    if proof and "instance_type" not in facts:  # what the log states counts most
+    if "instance_type" not in facts:  # what the log states counts most
         name = proof.instance_type or name
     if not name:
         return None
@@ -494,13 +495,13 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
     return known if known is not None and known.is_ec2 else None
 
 
-def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
+def _with_assumed_type(record: Record, proof: Proof) -> Record:
     """Return a record with the only instance type that fits, if nothing states another.
 
     Only where EFA is used: the types are those of EC2.
     """
-    given = proof.instance_type if proof else ""
-    if given or not record.gpus or not _uses_efa(record) or "instance_type" in record.facts:
+    is_stated = bool(proof.instance_type) or "instance_type" in record.facts
+    if is_stated or not record.gpus or not _uses_efa(record):
         return record
     from fabbench.catalog.systems import types_with  # imported here: other logs do not need it
 
@@ -511,18 +512,17 @@ def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
     return replace(record, facts={**record.facts, "assumed_type": fitting[0]})
 
 
-def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Finding]:
+def _remarks(record: Record, proof: Proof, ending: Ending | None) -> Iterator[Finding]:
     """Yield findings on facts that any benchmark may have, and on how they fit the request.
 
-    `proof`: what was requested; None: not known. `ending`: how an execution that fabbench itself
-    started ended; None: of any other log.
+    `ending`: how an execution that fabbench itself started ended; None: of any other log.
     """
     facts = record.facts
     transport = facts.get("transport")
     if _uses_efa(record) and not _knows_nics(record, proof):
         yield from _unchecked_nics(record)
     # Whoever did not ask for libfabric's TCP may have meant EFA.
-    if transport == "libfabric-tcp" and not (proof and proof.fabric == "ofi-tcp"):
+    if transport == "libfabric-tcp" and proof.fabric != "ofi-tcp":
         yield finding("provider-not-efa", record.evidence.get("provider", ""))
     explained = _explanations(record, ending)
     yield from explained.values()
@@ -535,7 +535,7 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
         yield finding("one-iteration")
     stated = facts.get("instance_type")
-    given = proof.instance_type if proof else ""
+    given = proof.instance_type
     if stated and given and stated != given:
         line = record.evidence.get("instance_type", "")
         yield finding("instance-type-differs", line, stated=stated, given=given)
@@ -560,11 +560,9 @@ def _other_hardware(record: Record, name: str) -> Iterator[Finding]:
         yield finding("other-hardware", seen=listed(others), type=name)
 
 
-def _knows_nics(record: Record, proof: Proof | None) -> bool:
+def _knows_nics(record: Record, proof: Proof) -> bool:
     """Return whether it is known how many NICs there should be."""
-    if proof and proof.nics is not None:
-        return True
-    return _system(record, proof) is not None
+    return proof.nics is not None or _system(record, proof) is not None
 
 
 def _unchecked_nics(record: Record) -> Iterator[Finding]:
