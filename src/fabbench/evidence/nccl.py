@@ -106,15 +106,12 @@ class Evidence:
     """Process → NICs that its plugin found."""
     hcas: dict[str, int] = field(default_factory=dict)
     """Process → NICs that NCCL's own verbs network found."""
-    transports: dict[str, set[bool]] = field(default_factory=dict)
-    """`net:NETWORK`, `p2p` or `shm` → whether its channels had GPUDirect RDMA.
-
-    One or both values.
-    """
     channels: dict[str, str] = field(default_factory=dict)
-    """Each key of `transports`, `gdr`, `no-gdr` and `mnnvl` → the first line that showed it.
+    """What channels show → the first line that showed it.
 
-    With `mnnvl`, NVLink may connect hosts, and `nodes` are NVLink domains.
+    What carries their data: `net:NETWORK`, `p2p` or `shm`; of networks, whether with GPUDirect
+    RDMA: `gdr` or `no-gdr`, or both. With `mnnvl`, NVLink may connect hosts, and `nodes` are NVLink
+    domains.
     """
     nodes: int = 0  # The most of any communicator, as of ranks; 0: not printed
     ranks: int = 0
@@ -305,8 +302,6 @@ class Evidence:
         if net:
             key = f"net:{net}"
         direct = "/GDRDMA" in ending  # between NIC and GPU memory (GPUDirect RDMA)
-        # For each transport, whether its channels were direct: both, if they differ.
-        self.transports.setdefault(key, set()).add(direct)
         self.channels.setdefault(key, message)
         if match["mnnvl"]:
             self.channels.setdefault("mnnvl", message)

@@ -126,15 +126,11 @@ def _collective_facts(evidence: Evidence, hosts: int) -> MutableFacts:
 
 def _gdr(evidence: Evidence) -> str:
     """Return whether channels over a network had GPUDirect RDMA; empty if there are none."""
-    had_gdr: set[bool] = set()
-    for name, values in evidence.transports.items():
-        if name.startswith("net:"):
-            had_gdr |= values
-    if not had_gdr:
-        return ""
-    if len(had_gdr) > 1:
-        return "partly"
-    return "yes" if True in had_gdr else "no"
+    had_it = "gdr" in evidence.channels
+    had_none = "no-gdr" in evidence.channels
+    if had_it:
+        return "partly" if had_none else "yes"
+    return "no" if had_none else ""
 
 
 def _facts_that_explain(evidence: Evidence, network: str) -> MutableFacts:
@@ -324,8 +320,7 @@ def _links_in_use(evidence: Evidence) -> str:
 
 
 def _channel_networks(evidence: Evidence) -> set[str]:
-    names = (name for name in evidence.transports if name.startswith("net:"))
-    return {_classify(evidence, name.removeprefix("net:")) for name in names}
+    return {*_channel_lines(evidence)}
 
 
 def _assigned_networks(evidence: Evidence) -> set[str]:
@@ -383,7 +378,7 @@ def _carrier_of_collectives(evidence: Evidence, network: str, hosts: int) -> str
     hosts, unless all ranks show other channels. Else `p2p` or `shm`, or `unknown` of both or none.
     """
     nets = _channel_networks(evidence)
-    intra_host = set(evidence.transports)  # without `nets`, none of these is a network
+    intra_host = evidence.channels.keys() & {*INTRA_HOST}
     nvlink_domains = max(evidence.nodes, 1)
     if "mnnvl" in evidence.channels and hosts > nvlink_domains:
         # No channel is printed for NVLS, which reduces in the switches. Between domains it takes a
@@ -459,7 +454,8 @@ def _carriers(evidence: Evidence) -> set[str]:
     nets = _channel_networks(evidence)
     if nets:
         return nets
-    if evidence.transports or evidence.nodes == 1:  # all inside one host
+    # All inside one host.
+    if evidence.nodes == 1 or not evidence.channels.keys().isdisjoint(INTRA_HOST):
         return set()
     return set(_network_of_library(evidence).split("+"))
 
