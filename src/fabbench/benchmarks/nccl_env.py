@@ -183,10 +183,14 @@ def rank_steps(
     return tuple(steps)
 
 
-def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:
-    """Raise RequestError for a word among the extra options that fabbench sets itself."""
+def reject_own_options(extra: Sequence[str], own: str) -> None:
+    """Raise RequestError for a word among the extra options that fabbench sets itself.
+
+    `own`: these, short and long ones, with blanks between them.
+    """
+    names = {*own.split()}
     for word in extra:
-        is_short = word[:2] in short and not word.startswith("--")  # `-b8` too
-        if is_short or word.partition("=")[0] in long:
+        long_name, _, _ = word.partition("=")
+        if not names.isdisjoint({long_name, word[:2]}):  # `-b8` too
             hint = "Pass it before --: fabbench's own options have the same letters (see --help)."
             raise RequestError(f"{word} is after --, but fabbench must know its value.", hint=hint)

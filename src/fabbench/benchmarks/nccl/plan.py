@@ -35,33 +35,9 @@ _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatt
 _OF_UNKNOWN_SIZES = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of its own
 # Options that fabbench passes itself: given again, they would change what is measured without its
 # knowledge.
-_OWN_SHORT = (
-    "-b",
-    "-e",
-    "-i",
-    "-f",
-    "-d",
-    "-g",
-    "-t",
-    "-n",
-    "-w",
-    "-c",
-    "-o",
-    "-r",
-)
-_OWN_LONG = (
-    "--minbytes",
-    "--maxbytes",
-    "--stepbytes",
-    "--stepfactor",
-    "--datatype",
-    "--ngpus",
-    "--nthreads",
-    "--iters",
-    "--warmup_iters",
-    "--check",
-    "--op",
-    "--root",
+_OWN = (
+    "-b --minbytes -e --maxbytes -i --stepbytes -f --stepfactor -d --datatype -g --ngpus "
+    "-t --nthreads -n --iters -w --warmup_iters -c --check -o --op -r --root"
 )
 
 
@@ -127,7 +103,7 @@ class NcclWork(Work):
     extra: tuple[str, ...] = standard.extra()
 
     def __post_init__(self) -> None:
-        nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
+        nccl_env.reject_own_options(self.extra, _OWN)
         if self.devices and self.nics is not None:
             raise RequestError(
                 "--nics has no effect with --device, which names the NICs.", hint="Leave it out."

@@ -103,8 +103,9 @@ class NvshmemWork(Work):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        long_options = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
-        nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), long_options)
+        nccl_env.reject_own_options(
+            self.extra, "-b --min_size -e --max_size -f --step -n --iters -w --warmup_iters"
+        )
         _ = self.sweep  # raises RequestError if it is not valid
 
     @property

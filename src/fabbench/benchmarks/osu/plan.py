@@ -115,14 +115,10 @@ class OsuWork(Work):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        long_options = (
-            "--message-size",
-            "--iterations",
-            "--warmup",
-            "--validation",
-            "--accelerator",
+        nccl_env.reject_own_options(
+            self.extra,
+            "-m --message-size -i --iterations -x --warmup -c --validation -d --accelerator",
         )
-        nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), long_options)
         _ = self.sizes  # which raises RequestError for a wrong range
 
     @property
