@@ -4,10 +4,12 @@ The formats by version, with the source lines that print them: docs/formats.md.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.events import (
@@ -21,6 +23,7 @@ from fabbench.benchmarks.events import (
 )
 from fabbench.benchmarks.nccl import BENCHMARK
 from fabbench.benchmarks.nccl.rows import UNREADABLE_UNITS, read_header
+from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -146,74 +149,40 @@ def failure(message: str) -> Fail:
 
 # ---------------------------------------------------------------- the kinds of lines
 
-_N = r"(\d{1,18})"
+
+class LineKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of line: a record of lines.toml."""
+
+    kind: str
+    stage: str
+    pattern: str
+    example: str
+    counterexample: str
+
+
 _NAME = r"(?:\S*/)?([\w.+-]+?)"
-_PROGRAM = rf"{_NAME}(?:_perf\S*)?(?!\S)"
-_DEVICE = (
-    r"#?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?"
-    r"on\s+(\S++(?:\s++\S++)*?)\s+device\s+(\d+)\s+\[([^][]*)\] ?(.{0,80})"
-)
-_VERSION = (
-    rf"# ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library={_N})?"
-)
-_CONFIG = (
-    rf"#? ?nThread \d+ nGpus \d+ minBytes {_N} maxBytes {_N} step: {_N}\((factor|bytes)\) "
-    rf"warmup iters: {_N} iters: {_N}(?: agg iters: \d+)?(?: validation: {_N})?"
-)
-_OTHER_UNITS = (
-    r"#?\s*\(B\)\s+\(elements\)\s++(?!(?:\((?:us|GB/s|%)\)\s*)+$)"
-    r"((?:\([\w/%]{1,9}\)\s*)+)$"
-)
-"""Below the names of columns. A line that was torn or cut states none."""
-_MSCCLPP = r"# minBytes \d+ maxBytes \d.* kernel num: \d|#\s+size\s+count\s+time\s+algbw"
-"""mscclpp-test prints a table of its own between the same lines."""
-_AVERAGE = r"(?:# ?)?Avg bus bandwidth +: +(\d+(?:\.\d+)?(?:e[+-]\d+)?|-?nan|inf) *(OK|FAILED)?"
-_FAILURE = (
-    r"(?:\S+: )?(?:Test )?(?:NCCL|CUDA|CURAND) failure \S+:\d+|# error: "
-    r"|nRanks \d+ is not a power of 2, skipping"
-    r"|(?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) "
-    r"|invalid sizes? (?:specified|for)"
-    r"|(?:Invalid number of GPUs: |(?:Option )?-\w\S* .*(?:not supported|requires))"
-    r"(?!.*(?:Ignor|Default)ing)"
-    r"|Incompatible NCCL versions|[Dd]evice implementation "
-    r"|\[ERROR\] The number of requested GPUs|NCCL \S+ or later"
-)
-
-
-class _Kind(NamedTuple):
-    stage: Stage
-    pattern: re.Pattern[str]
-    """Of the beginning of a line."""
-    events: Callable[[_Match], _Events] | None = None
-    """What it says; None: it is kept as a note of this kind."""
-
-
-_KINDS = {
-    "device": _Kind(Stage.DEVICES, lazy(_DEVICE), _device),
-    "version": _Kind(Stage.BANNER, lazy(_VERSION), _version),
-    "program": _Kind(
-        Stage.BANNER, lazy(f"# Collective test starting: {_PROGRAM}"), _case_of_program
-    ),
-    "config": _Kind(Stage.BANNER, lazy(_CONFIG), _config),
-    "foreign": _Kind(Stage.BANNER, lazy(_MSCCLPP)),
-    "rccl_tests": _Kind(
-        Stage.DEVICES, lazy(r"rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)"), _rccl_tests
-    ),
-    "units": _Kind(Stage.HEADER, lazy(_OTHER_UNITS), _unknown_units),
-    "in_place": _Kind(Stage.HEADER, lazy("# +in-place$"), _in_place),
-    "bounds": _Kind(
-        Stage.FOOTER, lazy(rf"(?:# ?)?Out of bounds values +: +{_N} (OK|FAILED)"), _bounds
-    ),
-    "average": _Kind(Stage.FOOTER, lazy(_AVERAGE), _average),
-    "reducing": _Kind(Stage.AFTER, lazy(f"# Reducing maxBytes to {_N} due to memory limitation")),
-    "concluded": _Kind(
-        Stage.AFTER, lazy(f"# Collective test concluded: {_PROGRAM}"), _case_of_program
-    ),
-    "timeout": _Kind(Stage.AFTER, lazy(rf"(?:\S+: )?Test timeout \({_N}s\)")),
-    "chain": _Kind(Stage.AFTER, lazy(r"\.\. \S+ pid \d+: Test failure \S+:\d+")),
-    "usage": _Kind(Stage.AFTER, lazy(f"USAGE: {_NAME}_perf")),
-    "failure": _Kind(Stage.AFTER, lazy(_FAILURE), _failure),
+_NAMES = {"N": r"(\d{1,18})", "NAME": _NAME, "PROGRAM": rf"{_NAME}(?:_perf\S*)?(?!\S)"}
+LINE_KINDS = records.load("fabbench.benchmarks.nccl", "lines.toml", LineKind)
+_PATTERNS = [(each, lazy(records.expand(each.pattern, _NAMES))) for each in LINE_KINDS]
+_EVENTS: Mapping[str, Callable[[_Match], _Events]] = {
+    "device": _device,
+    "version": _version,
+    "program": _case_of_program,
+    "config": _config,
+    "rccl_tests": _rccl_tests,
+    "units": _unknown_units,
+    "in_place": _in_place,
+    "bounds": _bounds,
+    "average": _average,
+    "concluded": _case_of_program,
+    "failure": _failure,
 }
+"""Kind of a line → what it says; of others, a note of that kind is kept."""
+
+
+def _note(match: _Match, kind: str) -> Note:
+    """Return a line as a note: the last group, if any, is what it says."""
+    return Note(kind, match[match.lastindex or 0], match.string)
 
 
 @lru_cache(maxsize=512)  # most banners of the programs in one log are the same
@@ -226,14 +195,12 @@ def read_line(text: str) -> ParsedLine | None:
     if not BENCHMARK.may_begin(text):
         return None
     text = text.strip()
-    for name, kind in _KINDS.items():
-        match = kind.pattern.match(text)
-        if match is None:
-            continue
-        if kind.events is None:  # the last group, if any, is what the line says
-            note = Note(name, match[match.lastindex or 0], text)
-            return ParsedLine(name, kind.stage, (note,))
-        return ParsedLine(name, kind.stage, tuple(kind.events(match)))
+    for line, pattern in _PATTERNS:
+        match = pattern.match(text)
+        if match is not None:
+            read = _EVENTS.get(line.kind)
+            events = (_note(match, line.kind),) if read is None else tuple(read(match))
+            return ParsedLine(line.kind, Stage[line.stage], events)
     return None
 
 

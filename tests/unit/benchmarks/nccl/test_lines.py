@@ -3,7 +3,15 @@
 import pytest
 
 from fabbench.benchmarks.events import End, Fail, Header, Note, Setting, Wrong
-from fabbench.benchmarks.nccl.lines import Device, NcclEvent, Stage, read_command, read_line
+from fabbench.benchmarks.nccl.lines import (
+    LINE_KINDS,
+    Device,
+    LineKind,
+    NcclEvent,
+    Stage,
+    read_command,
+    read_line,
+)
 from fabbench.benchmarks.nccl.rows import UNNAMED, read_row
 from fabbench.benchmarks.nccl.torn import TornRows
 from fabbench.model.log import Line
@@ -11,6 +19,15 @@ from fabbench.model.log import Line
 ROW = "1024 256 float sum -1 20.01 0.05 0.09 0 21.01 0.05 0.09 0"
 LIBRARY = "# nccl-tests version 2.17.8 nccl-headers=22809 nccl-library=22809"
 CONFIG = "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20"
+
+
+@pytest.mark.parametrize("line", LINE_KINDS, ids=lambda each: each.kind)
+def test_a_kind_of_line_is_known_by_its_example(line: LineKind) -> None:
+    read = read_line(line.example)
+    beside = read_line(line.counterexample)
+    assert read is not None
+    assert (read.kind, read.stage) == (line.kind, Stage[line.stage])
+    assert beside is None or beside.kind != line.kind
 
 
 @pytest.mark.parametrize(
