@@ -14,6 +14,7 @@ import msgspec
 
 from fabbench.benchmarks import Benchmark, Reader, Signature
 from fabbench.benchmarks.mpi_transport import WORDS
+from fabbench.catalog.systems import rows_of
 from fabbench.model import records
 from fabbench.model.compat import override
 from fabbench.model.log import Proof
@@ -143,6 +144,18 @@ class Work(ABC):
         """Return what a log must show: what carried the data. Markers name the device of a step."""
         del hosts
         return Proof(fabric=fabric)
+
+
+def variables_of(benchmark: str) -> Mapping[str, str]:
+    """Return fabric → the variables of a benchmark's programs, as text (fabrics.csv)."""
+    rows = rows_of("fabrics.csv", "fabbench.benchmarks")
+    return {row["fabric"]: row["variables"] for row in rows if row["benchmark"] == benchmark}
+
+
+def read_variables(text: str) -> dict[str, str]:
+    """Return the variables in a text (`NAME=VALUE …`), without those that have no value."""
+    settings = (word.partition("=") for word in text.split())
+    return {name: value for name, _, value in settings if value}
 
 
 MEMORY = Choice(("host", "cuda"))

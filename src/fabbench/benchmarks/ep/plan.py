@@ -7,7 +7,7 @@ import msgspec
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import port, python, with_torch_variables
-from fabbench.benchmarks.standard import Work, extra, nics, silence, timeout
+from fabbench.benchmarks.standard import Work, extra, nics, read_variables, silence, timeout
 from fabbench.catalog.nccl_environment import environment, gid_setting
 from fabbench.model import records
 from fabbench.model.compat import override
@@ -135,10 +135,9 @@ class EpWork(Work):
         gpus = nccl_env.gpus_per_host(hosts)
         program = next(known for known in self._programs() if fabric in known.fabrics)
         of_nccl = environment(fabric, hosts)  # tests with torch set up their ranks with NCCL, too
-        # Variables that make the program use this fabric alone: `NAME=VALUE …`.
-        settings = [word.split("=") for word in program.fabrics[fabric].split()]
+        settings = read_variables(program.fabrics[fabric])  # with which it uses this one alone
         gid = gid_setting(program.gid, fabric, hosts)
-        env = {**of_nccl.env, **gid, **dict(settings)}
+        env = {**of_nccl.env, **gid, **settings}
         per_host = 1 if program.shape == "node" else gpus
         argv = self._argv(program, gpus)
         env_of_ranks = of_nccl._replace(env=env)

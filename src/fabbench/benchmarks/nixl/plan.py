@@ -4,7 +4,7 @@ The server is the initiator, which prints the table: it listens on all of its ad
 client alone has to know one. Neither needs etcd (`--runtime_type=ASIO`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from fabbench.benchmarks.pairs import ADDRESS, PORT, PairWork, Side
@@ -14,7 +14,9 @@ from fabbench.benchmarks.standard import (
     iterations,
     max_bytes,
     min_bytes,
+    read_variables,
     timeout,
+    variables_of,
 )
 from fabbench.model.compat import override
 from fabbench.model.fabrics import INTRA_HOST, RDMA, Rail
@@ -29,24 +31,8 @@ INSTALL = (
     "build benchmark/nixlbench of https://github.com/ai-dynamo/nixl, which no package has, and pass"
     " its directory with --bin-dir"
 )
-_NETWORKS: Mapping[str, str] = {
-    "LIBFABRIC efa": "NIXL_LOG_LEVEL=INFO FI_PROVIDER=efa FI_EFA_ENABLE_SHM_TRANSFER=0",
-    "LIBFABRIC ofi-tcp": "NIXL_LOG_LEVEL=INFO FI_PROVIDER=tcp FI_TCP_IFACE={interface}",
-    "LIBFABRIC cxi": "NIXL_LOG_LEVEL=INFO FI_PROVIDER=cxi",
-    "UCX efa": "UCX_PROTO_INFO=y UCX_TLS=srd{cuda} UCX_NET_DEVICES={ports}",
-    "UCX ib": "UCX_PROTO_INFO=y UCX_TLS=rc{cuda} UCX_NET_DEVICES={ports}",
-    "UCX roce": "UCX_PROTO_INFO=y UCX_TLS=rc{cuda} UCX_NET_DEVICES={ports}",
-    "UCX tcp": "UCX_PROTO_INFO=y UCX_TLS=tcp{cuda} UCX_NET_DEVICES={interface}",
-    "UCX shm": "UCX_PROTO_INFO=y UCX_TLS=shm,tcp",
-    "UCX p2p": "UCX_PROTO_INFO=y UCX_TLS=cuda_ipc,tcp{cuda} CUDA_VISIBLE_DEVICES={gpu}",
-}
-"""Back end and fabric → variables: they allow nothing else, and make UCX and NIXL say what it is.
-
-The first back end of a fabric is its usual one.
-
-NIXL needs TCP for its messages inside a host: what else UCX has there reports no peer that fails.
-Of libfabric, it takes no other providers (src/utils/libfabric/libfabric_common.cpp).
-"""
+_NETWORKS = variables_of("nixl")
+"""Back end and fabric → variables."""
 _CHOSEN = ("UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER")
 """Variables that choose a network: what an image sets must not."""
 _WORDS = (
@@ -157,5 +143,4 @@ class NixlWork(PairWork):
             ports=",".join(f"{name}:1" for name in side.host.linked(fabric)),
             gpu=int(side.role == "client"),  # p2p: the server sees GPU 0 alone, the client GPU 1
         )
-        settings = (word.partition("=") for word in text.split())
-        return {name: value for name, _, value in settings if value}
+        return read_variables(text)

@@ -1,6 +1,6 @@
 """How NVSHMEM's perftests are started: one step of mpirun for each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
@@ -12,8 +12,10 @@ from fabbench.benchmarks.standard import (
     iterations,
     max_bytes,
     min_bytes,
+    read_variables,
     silence,
     timeout,
+    variables_of,
     warmup,
 )
 from fabbench.catalog.nccl_environment import DEBUG_FILE, NcclEnvironment, gid_setting
@@ -24,8 +26,6 @@ from fabbench.model.options import Text, Whole, option, unique
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
-TRANSPORT = "NVSHMEM_REMOTE_TRANSPORT"
-PROVIDER = "NVSHMEM_LIBFABRIC_PROVIDER"
 _PERFTEST = "/opt/nvshmem/bin/perftest"
 INSTALL = (
     "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; "
@@ -39,25 +39,10 @@ _PRINT_EVERY_SIZE = frozenset(
 _NO_SOCKETS = (
     "its transports are ibrc, ibgda, ucx and libfabric with cxi, efa or verbs; it has no sockets."
 )
-_EFA = {
-    "FI_PROVIDER": "efa",
-    "FI_EFA_USE_DEVICE_RDMA": "1",
-    "FI_EFA_FORK_SAFE": "1",
-    # Its shortcut within one host would be mistaken for the network.
-    "FI_EFA_ENABLE_SHM_TRANSFER": "0",
-    # CUDA VMM memory cannot be registered (libfabric issue 12853).
-    "NVSHMEM_DISABLE_CUDA_VMM": "1",
-}
-_TRANSPORTS: Mapping[str, Mapping[str, str]] = {
-    "efa": {TRANSPORT: "libfabric", PROVIDER: "efa", **_EFA},
-    **{name: {TRANSPORT: "libfabric", PROVIDER: name} for name in ("cxi", "verbs")},
-    **{name: {TRANSPORT: "ibrc"} for name in ("ib", "roce")},
-    "ucx": {TRANSPORT: "ucx"},
-    "p2p": {TRANSPORT: "none"},
-}
+_TRANSPORTS = variables_of("nvshmem")
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
-    PROVIDER,
+    "NVSHMEM_LIBFABRIC_PROVIDER",
     "NVSHMEM_DISABLE_P2P",
     "NVSHMEM_IB_ENABLE_IBGDA",
     "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE",
@@ -177,7 +162,7 @@ class NvshmemWork(Work):
         largest = self.sweep.last
         without_mnnvl = {} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}
         env = {
-            **_TRANSPORTS[fabric],
+            **read_variables(_TRANSPORTS[fabric]),
             **gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
             # NVSHMEM's report on its transport does not cover traffic over NCCL, or NVLink between
             # hosts.

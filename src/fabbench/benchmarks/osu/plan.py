@@ -11,8 +11,10 @@ from fabbench.benchmarks.standard import (
     iterations,
     max_bytes,
     min_bytes,
+    read_variables,
     silence,
     timeout,
+    variables_of,
     warmup,
 )
 from fabbench.model.errors import RequestError
@@ -64,8 +66,6 @@ SUBFOLDERS = (
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
-_BTLS = {"tcp": "tcp,self", "shm": "vader,self"}
-"""Open MPI 5 calls vader sm, and still accepts this name."""
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
     "OMPI_MCA_pml",
@@ -224,28 +224,6 @@ class OsuWork(Work):
 
 def environment(fabric: str) -> Mapping[str, str]:
     """Return the environment that makes Open MPI use a fabric and nothing else, and report it."""
-    if fabric in _BTLS:
-        return {
-            "OMPI_MCA_pml": "ob1",
-            "OMPI_MCA_btl": _BTLS[fabric],
-            "OMPI_MCA_btl_base_verbose": "30",
-        }
-    if fabric in {"ib", "roce"}:
-        # Without `any`, Open MPI uses UCX only with transports and devices of its own lists.
-        ucx = {
-            "OMPI_MCA_pml": "ucx",
-            "OMPI_MCA_pml_ucx_tls": "any",
-            "OMPI_MCA_pml_ucx_devices": "any",
-        }
-        return {**ucx, "UCX_TLS": "rc,self", "UCX_LOG_LEVEL": "info"}
-    name = provider(fabric)
-    env = {
-        "OMPI_MCA_pml": "cm",
-        "OMPI_MCA_mtl": "ofi",
-        "OMPI_MCA_mtl_ofi_provider_include": name,
-        "FI_PROVIDER": name,
-    }
-    if fabric == "efa":
-        # Its shortcut within one host would be mistaken for the network.
-        env["FI_EFA_ENABLE_SHM_TRANSFER"] = "0"
-    return {**env, "OMPI_MCA_opal_common_ofi_verbose": "1"}  # prints the provider
+    known = variables_of("osu")
+    text = known.get(fabric, known["*"])
+    return read_variables(text.format(provider=provider(fabric)))
