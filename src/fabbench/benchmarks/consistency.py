@@ -17,7 +17,8 @@ from functools import lru_cache
 from itertools import pairwise, takewhile
 from typing import NamedTuple, TypeAlias
 
-from fabbench.model.log import Finding, Severity
+from fabbench.benchmarks.findings import finding
+from fabbench.model.log import Finding
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 
@@ -300,31 +301,10 @@ def missing_end(sizes: Sequence[int], first: int | None, last: int | None) -> st
     return ""
 
 
-def warning(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:
-    """Return a warning."""
-    return Finding(code=code, severity=Severity.WARNING, meaning=meaning, line=line, advice=advice)
-
-
-def note(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:
-    """Return a note."""
-    return Finding(code=code, severity=Severity.NOTE, meaning=meaning, line=line, advice=advice)
-
-
-UNKNOWN_TEST = note(
-    "test-unknown",
-    "The log has neither a title nor a command line: which test printed these rows is unknown.",
-    "Keep the program's title (or the command line) in the log.",
-)
-
-
-def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> Iterator[Finding]:
+def unmeasured(sizes: Iterable[int], of: str = "") -> Iterator[Finding]:
     """Yield a finding that lists the sizes whose figures are not measurements."""
     if distinct := set(sizes):
-        yield warning(
-            "not-a-number",
-            f"Figures at {format_sizes(distinct)} are 0, inf or nan, and are left out.",
-            advice,
-        )
+        yield finding("not-a-number", of, sizes=format_sizes(distinct))
 
 
 class Ratios(NamedTuple):

@@ -33,6 +33,7 @@ from fabbench.benchmarks.events import (
     Stop,
     Wrong,
 )
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.benchmarks.tables import (
     COUNT,
@@ -341,8 +342,9 @@ class Execution:
             return True
         self.damage(row.line)
         # One finding is enough for all rows of an execution.
-        if all(finding.code != _CONTRADICTION for finding in self.record.findings):
-            self.record.findings.append(_contradiction(row.line))
+        if all(found.code != _CONTRADICTION for found in self.record.findings):
+            quote = row.line.text.strip()[:LONGEST_QUOTE]
+            self.record.findings.append(finding(_CONTRADICTION, row=quote))
         return False
 
     def fits(self, row: Row) -> bool:
@@ -482,19 +484,8 @@ def points_by_line(executions: Iterable[Execution]) -> list[Point]:
     return [point for _, of_row in points for point in of_row]
 
 
-MIXED_TABLES = consistency.warning(
-    "mixed-tables",
-    "Not all rows are those of one table: of which table each is, is not known.",
-    "Give each job a log of its own.",
-)
+MIXED_TABLES = finding("mixed-tables")
 _CONTRADICTION = "row-arithmetic"
-
-
-def _contradiction(line: Line) -> Finding:
-    text = line.text.strip()[:LONGEST_QUOTE]
-    return consistency.warning(
-        _CONTRADICTION, f"The figures of a row contradict each other: {text}"
-    )
 
 
 # ---------------------------------------------------------------- where executions begin and end

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import Printed, printed
+from fabbench.benchmarks.findings import finding
 from fabbench.catalog.systems import rows_of
 from fabbench.model.log import METRICS, Finding, Labels, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
@@ -162,8 +163,7 @@ def unknown_columns(layout: Layout, text: str) -> Sequence[Finding]:
     if UNKNOWN not in layout:
         return ()
     line = text.strip()[:LONGEST_QUOTE]
-    meaning = "The table has a column that is not read."
-    return (consistency.note("unknown-column", meaning, line=line),)
+    return (finding("unknown-column", line=line),)
 
 
 # ---------------------------------------------------------------- rows

@@ -12,9 +12,10 @@ from itertools import chain
 from types import MappingProxyType
 
 from fabbench.benchmarks.commands import CommandLine, read_command_line, whole_number
-from fabbench.benchmarks.consistency import Printed, note, printed, product, warning
+from fabbench.benchmarks.consistency import Printed, printed, product
 from fabbench.benchmarks.events import Ahead, Begin, Command, End, Events, Header, Setting
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row
 from fabbench.model.patterns import lazy
@@ -25,9 +26,6 @@ _HEADER = lazy(
     r"rate .*"
 )
 _CSV_HEADER = lazy(r"(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,.*")
-_CSV = warning(
-    "csv-unread", "Comma-separated rows of ucx_perftest (-v) are not read.", "Run it without -v."
-)
 _PARAMETER = lazy(
     r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+"
     r"(\S++(?:\s++\S++)*?)\s+\|"
@@ -40,11 +38,6 @@ _NAME = lazy(r"\+(?![-+])(\S*[^\s+-])[-+]{8,}")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
 _DEFAULT_ITERATIONS = 1_000_000
-_UNSTATED_SIZE = note(
-    "size-unstated",
-    "ucx_perftest printed no message size: it is given as 0.",
-    "Keep its command line, or the server's output, above the table.",
-)
 
 # The decimals tell the figures apart, and a cut one from a whole one.
 _COUNT = Column(cell=COUNT)
@@ -85,7 +78,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if header is not None:
         return (Begin(), Header(_LAYOUTS[header[1]]))
     if _CSV_HEADER.fullmatch(stripped):
-        return (Begin(), _CSV)
+        return (Begin(), finding("csv-unread"))
     if stripped.startswith("| "):
         parameter = _PARAMETER.fullmatch(stripped)
         if parameter is not None:
@@ -179,7 +172,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     if results:
         execution.record.finished = _is_finished(execution, results)
         if execution.size is None:
-            execution.record.findings.append(_UNSTATED_SIZE)
+            execution.record.findings.append(finding("size-unstated", "ucx_perftest"))
     return [*results.values()]
 
 

@@ -16,11 +16,10 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import KEYS, RAIL, Column, RowGroup, column_rows, row_groups
-from fabbench.benchmarks.consistency import warning
 from fabbench.evidence.judge import slower_paths
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import MPI_DEBUG, Finding, Log, Metric, Outcome, Proof
+from fabbench.model.log import MPI_DEBUG, Finding, Log, Metric, Outcome, Proof, Severity
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
@@ -266,7 +265,13 @@ def _slow_nics(test: _NicTest, figures: _NicFigures) -> Iterator[_LogFinding]:
         if share < _SLOW_NIC:
             percent = format(share, ".0%")
             meaning = f"{nic} is at {percent} of the median of {of_nics}."
-            yield figures[nic][0].log, warning("slow-nic", meaning, _ADVICE_ON_SLOW_NIC)
+            slow = Finding(
+                code="slow-nic",
+                severity=Severity.WARNING,
+                meaning=meaning,
+                advice=_ADVICE_ON_SLOW_NIC,
+            )
+            yield figures[nic][0].log, slow
 
 
 def _median(figures: Sequence[_NicFigure]) -> float:

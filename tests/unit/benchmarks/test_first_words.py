@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from fabbench.benchmarks import benchmarks
+from fabbench.benchmarks.standard import Signs
 from fabbench.logs.launcher_prefixes import Prefixes
+from fabbench.model import records
 from fabbench.model.log import Line
 from fabbench.runs.parse_file import as_printed
 from tests.support.corpus import paths
@@ -44,3 +46,8 @@ def test_what_a_fresh_reader_takes_makes_it(name: str, lines: list[str]) -> None
             assert benchmark.may_begin(text), text
     assert taken
     assert not benchmark.may_begin("Hello, world")
+
+
+def test_each_record_of_signs_is_of_a_benchmark() -> None:
+    signs = records.load("fabbench.benchmarks", "signs.toml", Signs)
+    assert sorted(each.name for each in signs) == sorted(benchmarks())

@@ -10,9 +10,10 @@ scale-out (SO) domain. The times of send and recv alone, and of copy and reduce,
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from fabbench.benchmarks.consistency import Printed, is_ordered, note, printed, product
+from fabbench.benchmarks.consistency import Printed, is_ordered, printed, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting
 from fabbench.benchmarks.executions import Execution
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Column, Figures, Row, cell_patterns, stated
 from fabbench.model import records
 from fabbench.model.patterns import lazy
@@ -172,13 +173,9 @@ def settle(execution: Execution) -> list[Row]:
     """Return the rows that count; add findings on what their figures leave open."""
     record = execution.record
     if record.case != "test_ep":  # which is v2, whose lines state the bytes
-        unstated = "DeepEP prints no number of bytes: it is given as 0."
-        record.findings.append(note("size-unstated", unstated))
+        record.findings.append(finding("size-unstated", "ep"))
     if record.case == "test_internode":
-        included = (
-            "DeepEP counts what stays on the own node as RDMA traffic too: the NICs carried less."
-        )
-        record.findings.append(note("rdma-includes-own-node", included))
+        record.findings.append(finding("rdma-includes-own-node"))
     # Cut there, a line of the newer form looks like a whole one of the older form: the last line
     # does not count if no other is like it.
     last = execution.last_line

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fabbench.benchmarks.consistency import note
 from fabbench.benchmarks.ep import deepep, ep_bench
 from fabbench.benchmarks.events import Events
 from fabbench.benchmarks.executions import Execution, Table
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Row
 from fabbench.model.messages import listed
 
@@ -26,7 +26,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
         rows = deepep.settle(execution)
         slowest = deepep.slowest(rows)
     if slowest:
-        execution.record.findings.append(note("slowest-rank", f"Slowest: {listed(slowest)}."))
+        execution.record.findings.append(finding("slowest-rank", ranks=listed(slowest)))
     return rows
 
 

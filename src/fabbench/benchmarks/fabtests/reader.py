@@ -7,9 +7,9 @@ second) until 2016-02 and MB/sec (1e6 bytes per second) since; Mxfers/sec was ad
 and `xfers` removed in 2014-10. From `show_perf` in fabtests/common/shared.c.
 """
 
-from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.events import End, Error, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process
 from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
@@ -50,11 +50,7 @@ _HEADER = lazy(
 )
 _ROW_END = lazy(r".*\s\d+\.\d\ds\s*\d+\.\d\d\s*\d+\.\d\d(?:\s*\d+\.\d\d)?\s*")
 _MACHINE_ROW = lazy(r"\s*(?:- )?\{ xfer_size: \d.*")
-_UNREAD = warning(
-    "machine-rows-unread",
-    "Machine-readable rows of the fabtests (-m) are not read.",
-    "Run them without -m.",
-)
+_UNREAD = finding("machine-rows-unread")
 
 
 def _remains(text: str, layout: Layout) -> bool:

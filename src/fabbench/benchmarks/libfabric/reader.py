@@ -23,7 +23,6 @@ from fabbench.benchmarks.consistency import (
     printed,
     product,
     unmeasured,
-    warning,
 )
 from fabbench.benchmarks.events import (
     NO_FACTS,
@@ -45,6 +44,7 @@ from fabbench.benchmarks.executions import (
     points_by_line,
     read_any_line,
 )
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Cells, Row, columns_of
 from fabbench.model.compat import override
 from fabbench.model.log import (
@@ -677,7 +677,10 @@ class PairReader(Reader):
             process.damage(row.line)
             return ()
         if not measured.exact:
-            process.record.findings.append(_truncated_size(row.cell("bytes"), measured.size))
+            printed_size = row.cell("bytes")
+            process.record.findings.append(
+                finding("size-truncated", "libfabric", printed=printed_size, size=measured.size)
+            )
         row = row._replace(
             size=measured.size,
             labels=dict(self._labels(row, process)),
@@ -718,12 +721,6 @@ def _fact_of_information(section: str, name: str, printed: str) -> tuple[str, st
         minor = int(value[-2:])
         return (fact, f"{major}.{minor}")
     return (fact, value)
-
-
-def _truncated_size(printed: str, size: int) -> Finding:
-    meaning = f"The program truncated the size to {printed}; {size} bytes are assumed."
-    advice = "Keep the command line, with -S, in the log."
-    return warning("size-truncated", meaning, advice)
 
 
 def _add_reported_facts(pair: Pair) -> None:

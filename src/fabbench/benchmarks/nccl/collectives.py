@@ -8,16 +8,14 @@ from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
     GATHERING,
     SAME,
-    UNKNOWN_TEST,
     BandwidthFormula,
     Formula,
     choose_formula,
-    note,
     powers,
     ratios,
-    warning,
 )
 from fabbench.benchmarks.events import Note
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.nccl.lines import Device
 from fabbench.benchmarks.nccl.rows import Sample
 from fabbench.model.log import Finding, Point, Record
@@ -111,15 +109,11 @@ def conclude(
         if _are_of_all_reduce(record.points, formula, ranks):
             record.case = "all_reduce"
         else:
-            record.findings.append(UNKNOWN_TEST)
+            record.findings.append(finding("test-unknown"))
     record.findings += findings
     if record.points and formula is None:
-        meaning = (
-            "The log does not name the collective, and the figures of its rows fit no known one."
-        )
-        advice = "Keep the command line, or the line `Collective test starting`, in the log."
-        record.findings.append(warning("row-arithmetic", meaning, advice))
-    missing = (finding.meaning for finding in record.findings if finding.code in _INCOMPLETE)
+        record.findings.append(finding("row-arithmetic", "nccl"))
+    missing = (found.meaning for found in record.findings if found.code in _INCOMPLETE)
     record.incomplete = next(missing, "")
     if ranks is None or formula is None or formula.bus is None:
         return
@@ -139,13 +133,12 @@ def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Itera
     """
     reducing = notes.get("reducing")
     if reducing is not None:
-        yield _reduced(reducing)
+        size = format_size(int(reducing.value))
+        yield finding("range-reduced", "nccl", line=reducing.line, size=size)
     rates = _rates(record.points)
     is_one_rank = record.facts.get("ranks") == 1 or _is_of_one_rank(rates)
     if record.points and is_one_rank:
-        meaning = "One rank only: busbw is 0 by definition, and nothing went over a fabric."
-        advice = "Start more ranks, and build nccl-tests with MPI=1 for more than one host."
-        yield warning("one-rank", meaning, advice)
+        yield finding("one-rank", "nccl")
     if record.facts.get("checked") == "no":
         yield _not_checked(notes.get("validation"))
     if record.finished and record.points and "sweep" in notes:
@@ -157,10 +150,8 @@ def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Itera
 
 def _not_checked(validation: Note | None) -> Finding:
     if validation is not None and validation.value != "0":  # the iterations with a check (-c)
-        meaning = "The header says that data are checked, and no row has a result of that."
-        return warning("checks-missing", meaning, line=validation.line)
-    meaning = "The data were not checked (-c 0): `0 OK` in the footer says nothing."
-    return note("not-checked", meaning, "Run with -c 1 once.")
+        return finding("checks-missing", line=validation.line)
+    return finding("not-checked")
 
 
 def gpu_shared(devices: Sequence[Device]) -> Iterator[Finding]:
@@ -175,9 +166,9 @@ def gpu_shared(devices: Sequence[Device]) -> Iterator[Finding]:
         other = rank_by_gpu.setdefault((host, number, bus), rank)
         # A full PCI address is unique on its host; the bus alone only beside true numbers.
         if other != rank and (host in numbered or ":" in bus):
-            meaning = f"Ranks {other} and {rank} share a GPU: device {number} [{bus}] of {host}."
-            advice = "Start one rank per GPU: those of one GPU wait for each other."
-            yield warning("gpu-shared", meaning, advice)
+            yield finding(
+                "gpu-shared", ranks=f"{other} and {rank}", number=number, bus=bus, host=host
+            )
             return
 
 
@@ -198,15 +189,6 @@ def _is_of_one_rank(rates: Sequence[tuple[float, float]]) -> bool:
     fastest = max((algbw for algbw, _ in rates), default=0.0)
     # From 1 GB/s on, that of several ranks has at least 0.5 GB/s, which shows in two decimals.
     return fastest >= 1e9 and not any(busbw for _, busbw in rates)
-
-
-def _reduced(reducing: Note) -> Finding:
-    size = format_size(int(reducing.value))
-    meaning = (
-        f"nccl-tests ended the sweep below {size}, less than requested because memory ran out."
-    )
-    advice = "Choose sizes that fit (-e), or free GPU memory; the exit status does not show this."
-    return warning("range-reduced", meaning, advice, line=reducing.line)
 
 
 _MOST_SIZES = 100_001  # of a sweep: more are not counted
@@ -234,9 +216,7 @@ def _missing_sizes(
     is_short = measured + sizes.count(0) < expected
     # Of a sweep by bytes, rows (at least one point each) are counted, as sizes may repeat.
     if is_short and (by_factor or len(sizes) < expected):
-        meaning = f"The sweep should have {expected} sizes, but the log has rows of {measured}."
-        advice = "Check whether a pipe, a terminal or an editor dropped lines."
-        yield warning(MISSING, meaning, advice)
+        yield finding(MISSING, "nccl", expected=expected, measured=measured)
 
 
 def _check_average(busbws: Sequence[float], average: Note, *, exact: bool) -> Iterator[Finding]:
@@ -256,11 +236,7 @@ def _check_average(busbws: Sequence[float], average: Note, *, exact: bool) -> It
     if abs(mean - stated) > slack * 1.0001:  # a little more, as floats are not exact
         printed = format(stated, "g")
         computed = format(mean, ".6g")
-        meaning = (
-            f"The printed average is {printed} GB/s, but that of the rows is {computed} GB/s: rows "
-            "are missing or were altered."
-        )
-        yield warning(MISMATCH, meaning, line=average.line)
+        yield finding(MISMATCH, line=average.line, printed=printed, computed=computed)
 
 
 def _are_of_all_reduce(points: Sequence[Point], formula: Formula, ranks: int | None) -> bool:

@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.events import (
     End,
     Fail,
@@ -21,6 +20,7 @@ from fabbench.benchmarks.events import (
     Statement,
     Wrong,
 )
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.nccl import BENCHMARK
 from fabbench.benchmarks.nccl.rows import UNREADABLE_UNITS, read_header
 from fabbench.model import records
@@ -114,8 +114,7 @@ def _unknown_units(match: _Match) -> _Events:
     """Read units other than us and GB/s: no row below them counts."""
     units = " ".join(match[1].split())
     yield Header([UNREADABLE_UNITS])
-    meaning = f"nccl-tests prints us and GB/s, and the units of this table are {units}."
-    yield warning("unit-unknown", meaning, "Check which program printed it: no row is read.")
+    yield finding("unit-unknown", units=units)
 
 
 def _in_place(_: _Match) -> _Events:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from statistics import median_high
 
 from fabbench.benchmarks.commands import as_fact
-from fabbench.benchmarks.consistency import Printed, note, product
+from fabbench.benchmarks.consistency import Printed, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import (
     COUNT,
     Row,
@@ -27,13 +28,6 @@ _NAMES = lazy(r"Batch Size|\S[^()]{0,60}\([^()]*\)")
 _SETTING = lazy(
     r"(Backend|Enable pt|\w+ seg type|Op type|Num threads|Check consistency) \(--[^)]*\)\s*: *(\S+)"
     r"|.*\] Created \d+ rails using (provider)=(\S+)"
-)
-_SLOW = note(
-    "nixl-defaults",
-    "One thread posted the requests, without a progress thread: nixlbench's defaults may be far "
-    "below what the network can.",
-    "Try --threads, --batch and --progress-thread (nixlbench: --num_threads, --start_batch_size, "
-    "--enable_pt).",
 )
 _NO_FIGURE = Printed(value=0.0, low=0.0, high=0.0)
 _DEFAULTS = {"threads": 1, "enable_pt": 0}
@@ -105,7 +99,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
         return row if is_whole else None
 
     if _DEFAULTS.items() <= facts.items():
-        execution.record.findings.append(_SLOW)
+        execution.record.findings.append(finding("nixl-defaults"))
     return execution.reread_rows(read)
 
 

@@ -26,11 +26,10 @@ from fabbench.benchmarks.consistency import (
     GATHERING,
     SAME,
     Ratios,
-    note,
-    warning,
 )
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.executions import Execution
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Row, are_of_test, finite, stated
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged
@@ -85,16 +84,7 @@ def case_of(job: str) -> str:
     return DIRECTION.sub("", job).removesuffix("_msgrate")
 
 
-_REPEATED = warning(
-    "rows-repeated",
-    "A table is printed again: where another run begins is not shown, and its rows do not count.",
-    "Give each run a log of its own.",
-)
-NOT_READ = warning(
-    "layout-not-read",
-    "What the units and sizes of this layout mean depends on the release: its rows are not read.",
-    "Use NVSHMEM 3.3 or later, without NVSHMEM_MACHINE_READABLE_OUTPUT.",
-)
+NOT_READ = finding("layout-not-read")
 _SCOPES = {"t": "thread", "w": "warp", "b": "block", "g": "warpgroup"}
 _NONE = frozenset({"none", "(null)", "null"})
 _OPTION = lazy(r"([a-z][a-z_ ]{0,60}?) ?: ?(\d{1,18})(?=[, ])")
@@ -229,7 +219,7 @@ def _rows_of_one_sweep(
     first = _what_is_measured(table[0])
     if first in map(_what_is_measured, above):
         count = 0
-        execution.record.findings.append(_REPEATED)
+        execution.record.findings.append(finding("rows-repeated"))
     for row in table[count:]:
         execution.damage(row.line)
     return [*table[:count]]
@@ -415,16 +405,13 @@ def _findings(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
     record = notes.record
     ranks = int(record.facts.get("ranks", 0))  # 0: not known
     if rows and record.case is None:
-        yield consistency.UNKNOWN_TEST
-    yield from consistency.unmeasured(
-        _infinite_sizes(rows),
-        "More than a million iterations make the bandwidth inf: run fewer (-n).",
-    )
+        yield finding("test-unknown")
+    yield from consistency.unmeasured(_infinite_sizes(rows), "nvshmem")
     if any("bandwidth" in figures for row in rows for figures in row.figures.values()):
         yield from _findings_of_point_to_point(rows, notes)
     yield from _mislabelled_sizes(rows, notes, ranks)
     if ranks == 1 and rows:
-        yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
+        yield finding("one-rank", "nvshmem")
     yield from _warnings(notes)
 
 
@@ -446,12 +433,7 @@ def _mislabelled_sizes(rows: Sequence[Row], notes: _NotesByKind, ranks: int) -> 
     smallest = notes.options.get("min_size", 0)
     least = 4 * ranks  # bytes: one element of 32 bits for each PE
     if "32-bit" in types and 0 < least < smallest:
-        # Its 32-bit block table begins at one element.
-        meaning = (
-            f"fcollect_latency of 3.3 mislabels 32-bit block sizes: -b {smallest} is over "
-            "4 bytes for each PE."
-        )
-        yield warning("sizes-mislabelled", meaning, f"Begin with -b {least} or less.")
+        yield finding("sizes-mislabelled", smallest=smallest, least=least)
 
 
 _MILLION = 1_000_000
@@ -466,14 +448,9 @@ def _warnings(notes: _NotesByKind) -> Iterator[Finding]:
     # Equal ones are merged to one finding; `times` says how many there were, as " 3 times".
     for words, times in merged(counts.items())[:_MOST_WARNINGS]:
         begin = max(words.find("NVSHMEM WARN"), 0)
-        meaning = f"NVSHMEM warned{times}, but still printed rows."
-        if "Skipping NVLINK SHARP resource initialized" in words:
-            make = note
-            advice = "It does not use NVLink SHARP: collectives use NVLink without it."
-        else:
-            make = warning
-            advice = "Check whether it is about the transport that should have been used."
-        yield make("nvshmem-warning", meaning, advice, line=words[begin:])
+        is_harmless = "Skipping NVLINK SHARP resource initialized" in words
+        of = "NVLink SHARP" if is_harmless else ""
+        yield finding("nvshmem-warning", of, line=words[begin:], times=times)
 
 
 def _findings_of_point_to_point(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
@@ -497,13 +474,7 @@ def _rounding(notes: _NotesByKind) -> Iterator[Finding]:
     # By what share the truncated quotient makes them too high: 0 where the million divides.
     excess = _MILLION / iterations / (_MILLION // iterations) - 1
     if excess >= 0.001:  # 0.1 %, the least that is shown
-        percent = excess * 100
-        meaning = (
-            f"With {iterations} iterations integer arithmetic makes bandwidths "
-            f"{percent:.1f} % too high."
-        )
-        advice = "Use a number of iterations that divides 1000000."
-        yield note("rounded-bandwidth", meaning, advice)
+        yield finding("rounded-bandwidth", iterations=iterations, percent=excess * 100)
 
 
 def _sizes_not_moved(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
@@ -516,9 +487,8 @@ def _sizes_not_moved(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[F
     unmoved = {size for size in sizes if 0 < size < least}
     if unmoved:
         smallest = format_size(least)
-        figures = f"the figures at {format_sizes(unmoved)} say nothing"
-        advice = f"Begin with -b {least}, or use fewer thread blocks (-c)."
-        yield warning("moves-nothing", f"Below {smallest} no data is moved: {figures}.", advice)
+        sizes_shown = format_sizes(unmoved)
+        yield finding("moves-nothing", smallest=smallest, sizes=sizes_shown, least=least)
 
 
 def _missing_sizes(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
@@ -529,8 +499,8 @@ def _missing_sizes(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Fin
     missing = planned - sizes
     if not missing:
         return
-    meaning = f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}."
-    advice = "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE)."
-    yield warning("sizes-missing", meaning, advice)
+    requested = format_sizes(planned)
+    lacking = finding("sizes-missing", "nvshmem", planned=requested, missing=format_sizes(missing))
+    yield lacking
     if sizes <= planned:  # other sizes show that the options are not those of the table
-        notes.record.incomplete = notes.record.incomplete or meaning
+        notes.record.incomplete = notes.record.incomplete or lacking.meaning

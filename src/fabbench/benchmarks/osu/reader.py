@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from fabbench.benchmarks.commands import CommandLine, as_fact, read_command_line
-from fabbench.benchmarks.consistency import Printed, warning
+from fabbench.benchmarks.consistency import Printed
 from fabbench.benchmarks.events import Ahead, Begin, Command, Events, Header, Setting, Stop, Wrong
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import (
     CHECK,
     COUNT,
@@ -53,11 +54,6 @@ _BUFFERS = lazy(
 )
 
 _COLUMNS = columns_of("osu")
-_WINDOWS = warning(
-    "windows-unread",
-    "Tables with a column per window size (osu_mbw_mr -V) are not read.",
-    "Run it with one window size (-W).",
-)
 _MS = Column("time", 1e-3, cell=COUNT)
 _INIT: Layout = (
     Column(cell=r"nprocs: \d+, min:"),
@@ -136,7 +132,7 @@ def _comment(text: str, execution: Execution) -> Events | None:
         dtype = str(facts["datatype"])
         return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
     if "window size: varied" in text:  # -V: a column per window size, which is not read
-        return (_WINDOWS,)
+        return (finding("windows-unread"),)
     return (Setting(facts=facts),) if facts else _header(text, execution)
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from fabbench.benchmarks.commands import as_fact, read_command_line
-from fabbench.benchmarks.consistency import note, warning
 from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import rows
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE
@@ -20,42 +20,6 @@ from fabbench.model.patterns import lazy
 
 MARKS = lazy(r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*")
 """Those of documents: comment, bold, code, and arrow."""
-
-NO_SIZE = note(
-    "size-unstated",
-    "The size is not stated: it is given as 0.",
-    "Keep perftest's own table in the log.",
-)
-CPU_FREQUENCY = note(
-    "cpu-frequency",
-    "CPU frequencies differ: times may be off.",
-    "Set their governor to performance.",
-)
-AMBIGUOUS_WAY = note(
-    "way-ambiguous", "Times may be of half a round trip or all of it.", "Keep the title in the log."
-)
-JSON = warning(
-    "json-unread",
-    "perftest's JSON is not read: it states no unit of bandwidth.",
-    "Keep the table that perftest prints in the log.",
-)
-CYCLES = warning(
-    "unit-cycles",
-    "Times are not read: they are in CPU cycles of unknown length.",
-    "Run without -C.",
-)
-SHARES = warning(
-    "shares-unread",
-    "The tables of what each side sent (--report-both) are not read.",
-    "Run without --report-both.",
-)
-LINK_AND_GID = warning(
-    "link-differs",
-    "perftest names an InfiniBand link, and its GID is an IPv4 address, as only RoCE has: one of "
-    "the two is not of this run.",
-    "Check whether parts of two logs were joined.",
-)
-
 
 # ---------------------------------------------------------------- their patterns
 
@@ -175,7 +139,7 @@ def read(text: str, *, is_inside: bool) -> Events | None:
     """
     layouts = rows.read_header(text) if "#bytes" in text else ()
     if layouts:
-        unread = (CYCLES,) if "[cycles]" in text else ()
+        unread = (finding("unit-cycles"),) if "[cycles]" in text else ()
         return (Note("header"), Header(layouts), *unread)
     # Outside an execution fewer kinds of lines count: some are too common to begin one.
     match = (_INSIDE if is_inside else _OUTSIDE).fullmatch(text)
@@ -211,7 +175,7 @@ def _address(match: re.Match[str]) -> Iterator[Event]:
 
 def _json(_: re.Match[str]) -> Iterator[Event]:
     yield Note("json")
-    yield JSON
+    yield finding("json-unread")
 
 
 def _summary(match: re.Match[str]) -> Iterator[Event]:
@@ -220,12 +184,12 @@ def _summary(match: re.Match[str]) -> Iterator[Event]:
     yield Header(rows.SUMMARIES, is_row=True)
     yield Setting(facts={"size": "unknown"})
     yield End(complete=None)
-    yield NO_SIZE
+    yield finding("size-unstated", "perftest")
 
 
 def _cpu(_: re.Match[str]) -> Iterator[Event]:
     yield Note("cpu")
-    yield CPU_FREQUENCY
+    yield finding("cpu-frequency")
 
 
 def _warning(match: re.Match[str]) -> Iterator[Event]:
@@ -233,7 +197,7 @@ def _warning(match: re.Match[str]) -> Iterator[Event]:
     if "BW peak won't be measured" not in match["warning"]:  # which its row shows, too
         quote = match["warning"][:LONGEST_QUOTE]
         line = match[0].strip()[:LONGEST_QUOTE]
-        yield warning("perftest-warning", f"perftest warned: {quote}", line=line)
+        yield finding("perftest-warning", line=line, warning=quote)
 
 
 def _wrong(match: re.Match[str]) -> Iterator[Event]:

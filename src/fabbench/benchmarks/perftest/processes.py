@@ -23,6 +23,7 @@ from fabbench.benchmarks.events import (
     Statement,
 )
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table, read_any_line
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import lines, rows
 from fabbench.benchmarks.tables import NEVER, Row
 from fabbench.model.compat import override
@@ -220,7 +221,7 @@ class Process(Execution):
             case "local" | "remote":
                 self.addresses.setdefault(note.kind, set()).add(value)
             case "results":  # the heading of each side's share, with --report-both
-                self._refuse_rows(lines.SHARES)
+                self._refuse_rows(finding("shares-unread"))
             case "rule":
                 self._end_table()
             case "sum":  # of a script, which may have run another benchmark
@@ -240,7 +241,7 @@ class Process(Execution):
     def _check_link_beside_gid(self) -> None:
         """Add a finding if a GID that is an IPv4 address follows an InfiniBand link."""
         if self.record.facts.get("link") == "IB":
-            self.add(lines.LINK_AND_GID)
+            self.add(finding("link-differs"))
 
     def _refuse_rows(self, why: Finding) -> None:
         """Read no rows: what they are is not known."""
@@ -268,7 +269,7 @@ class Process(Execution):
             # All layouts of a header have the same metrics: only their cells' decimals differ.
             is_latency = any(column.metric == "latency" for column in header.layouts[0])
             if is_latency and self.is_in_cycles:
-                self._refuse_rows(lines.CYCLES)
+                self._refuse_rows(finding("unit-cycles"))
             labels |= self._table_labels(is_latency=is_latency)
         self.add(Setting(labels=labels))
         self.add(header)

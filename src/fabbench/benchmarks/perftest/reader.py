@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.commands import as_fact
-from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
+from fabbench.benchmarks.consistency import unmeasured
 from fabbench.benchmarks.executions import points_by_line
-from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
+from fabbench.benchmarks.findings import finding
+from fabbench.benchmarks.perftest import EFA_DATAGRAMS
 from fabbench.benchmarks.perftest.processes import Process, Terminal
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, MutableFacts, Record, Stream
@@ -143,7 +144,7 @@ def _merge(record: Record, other: Record) -> None:
     record.wrong += other.wrong
     record.damaged += other.damaged
     record.failures += (failure for failure in other.failures if failure not in record.failures)
-    record.findings += (finding for finding in other.findings if finding not in record.findings)
+    record.findings += (found for found in other.findings if found not in record.findings)
 
 
 def _facts(processes: Sequence[Process]) -> MutableFacts:
@@ -188,12 +189,12 @@ def _name_transport(record: Record) -> None:
 def _add_doubts(record: Record) -> None:
     """Add findings about what is unknown: the way of a time, the test, why a row has no figure."""
     latencies = [point for point in record.points if "latency" in point.metrics]
-    # Only the summary of a script sets this fact, to unknown: NO_SIZE is its finding already.
+    # Only the summary of a script sets this fact, to unknown: its finding is there already.
     is_of_summary = "size" in record.facts
     # One way or round trip: nothing says it. That finding has the advice on an unknown test, too.
     if any("way" not in point.labels for point in latencies):
         record.facts["way"] = "ambiguous"
-        record.findings.append(lines.AMBIGUOUS_WAY)
+        record.findings.append(finding("way-ambiguous"))
     elif record.points and record.case is None and not is_of_summary:
-        record.findings.append(UNKNOWN_TEST)
+        record.findings.append(finding("test-unknown"))
     record.findings += unmeasured(point.size for point in record.points if not point.metrics)

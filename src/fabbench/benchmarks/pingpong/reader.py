@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.events import Ahead, Error, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
 from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
@@ -123,9 +123,7 @@ def _judge(pair: Pair) -> None:
     early = [row.size for process in pair.processes for row in _early_rows(process, setup)]
     if early:
         sizes = ", ".join(map(format_size, dict.fromkeys(early)))
-        meaning = f"Connection set-up may be more than 1 % of the figure at {sizes}."
-        advice = "Use more iterations, or -e msg where the provider has it."
-        record.findings.append(warning("setup-time", meaning, advice))
+        record.findings.append(finding("setup-time", sizes=sizes))
 
 
 def _add_loss(row: Row, record: Record) -> None:

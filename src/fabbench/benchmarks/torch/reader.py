@@ -21,12 +21,11 @@ from fabbench.benchmarks.consistency import (
     ANYTHING,
     is_ordered,
     is_remains,
-    note,
     ratios,
-    warning,
 )
 from fabbench.benchmarks.events import Ahead, Begin, Event, Events, Header, Setting
 from fabbench.benchmarks.executions import Assembler, Execution, Table
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row, cell_patterns
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, MutableFacts, Stream
@@ -121,9 +120,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         if environment is not None:
             return (_versions_ahead(environment),)
     if execution is not None and _STOPPED.fullmatch(text):
-        meaning = "The sweep ended early because memory ran out."
-        advice = "Choose sizes that fit, or free GPU memory."
-        return (warning("range-reduced", meaning, advice, line=text.strip()),)
+        return (finding("range-reduced", "torch", line=text.strip()),)
     return None
 
 
@@ -156,8 +153,7 @@ def _payload_events(number: str, unit: str) -> Iterator[Event]:
     yield Setting(size=size)
     _, _, decimals = number.partition(".")
     if len(decimals) == 3:  # as many as it rounds to: a payload with fewer is exact
-        meaning = f"The payload is printed with three decimals: {size} bytes are assumed."
-        yield note("size-truncated", meaning)
+        yield finding("size-truncated", "torch", size=size)
 
 
 def _header_events(layouts: Sequence[Layout], execution: Execution | None) -> Events:
