@@ -200,6 +200,7 @@ class StreamGroup:
 
     def _attach_evidence(self, record: Record) -> list[str]:
         """Add what the debug lines show to a record; return their errors."""
+        errors = transport.errors(self.evidence, measured=bool(record.points))
         listed = record.facts.get("hosts")
         hosts = listed if isinstance(listed, int) else 0  # 0: not known
         program = f"{record.benchmark} {record.case}"
@@ -207,7 +208,7 @@ class StreamGroup:
         record.rejected = transport.rejected_codes(self.evidence)
         if transport.is_of_others(self.evidence, record):  # of another job: it proves nothing here
             record.findings.append(finding("evidence-of-others"))
-            return transport.errors(self.evidence, measured=bool(record.points))
+            return errors
         facts = transport.transport_facts(self.evidence, hosts, program)
         record.facts = {**facts, **record.facts}
         self._count_shown_ranks(record)
@@ -219,7 +220,7 @@ class StreamGroup:
             # A benchmark's own statement counts more: where it differs, the line is no evidence.
             if stated == facts.get(name, stated):
                 record.evidence[name] = quote
-        return transport.errors(self.evidence, measured=bool(record.points))
+        return errors
 
     def _count_shown_ranks(self, record: Record) -> None:
         """Add of how many ranks of a benchmark the debug lines say which network they use."""
