@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from fabbench.benchmarks.standard import Work
 from fabbench.catalog.systems import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
@@ -143,44 +144,43 @@ def rank_commands(
     return tuple(commands)
 
 
-class Limits(NamedTuple):
-    """How long a step may take, and how long it may print nothing, in seconds."""
+class RankWork(Work):
+    """What ranks measure, started with mpirun: a step per program."""
 
+    __slots__ = ()
     timeout_s: float
     silence_s: float
 
+    def rank_steps(
+        self,
+        execution: str,
+        benchmark: str,
+        commands: Mapping[str, "tuple[Command, ...]"],
+        called: str = "",
+    ) -> "tuple[Step, ...]":
+        """Return one step per program. `commands`: each program's, by its name.
 
-def rank_steps(
-    execution: str,
-    benchmark: str,
-    commands: Mapping[str, "tuple[Command, ...]"],
-    limits: Limits,
-    *,
-    called: str = "",
-) -> "tuple[Step, ...]":
-    """Return one step per program. `commands`: each program's, by its name.
+        `called`: what the benchmark calls a program, such as `collective`, for a fact of its step;
+        empty: it has but one.
+        """
+        from fabbench.model.plan import Step
 
-    `called`: what the benchmark calls a program, such as `collective`, for a fact of its step;
-    empty: it has but one.
-    """
-    from fabbench.model.plan import Step
-
-    steps: list[Step] = []
-    for name, of_program in commands.items():
-        facts: MutableFacts = {"benchmark": benchmark}
-        if called:
-            facts[called] = name
-        facts["ranks"] = sum(command.ranks for command in of_program)
-        step = Step(
-            id=f"{execution}/{name}",
-            label=name,
-            commands=of_program,
-            facts=facts,
-            timeout_s=limits.timeout_s,
-            silence_s=limits.silence_s,
-        )
-        steps.append(step)
-    return tuple(steps)
+        steps: list[Step] = []
+        for name, of_program in commands.items():
+            facts: MutableFacts = {"benchmark": benchmark}
+            if called:
+                facts[called] = name
+            facts["ranks"] = sum(command.ranks for command in of_program)
+            step = Step(
+                id=f"{execution}/{name}",
+                label=name,
+                commands=of_program,
+                facts=facts,
+                timeout_s=self.timeout_s,
+                silence_s=self.silence_s,
+            )
+            steps.append(step)
+        return tuple(steps)
 
 
 def reject_own_options(extra: Sequence[str], own: str) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import port, python, with_torch_variables
-from fabbench.benchmarks.standard import Work, extra, nics, read_variables, silence, timeout
+from fabbench.benchmarks.standard import extra, nics, read_variables, silence, timeout
 from fabbench.catalog.nccl_environment import environment, gid_setting
 from fabbench.model import records
 from fabbench.model.compat import override
@@ -38,7 +38,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpWork(Work):
+class EpWork(nccl_env.RankWork):
     """Dispatch and combine with one setting."""
 
     program: str = option(
@@ -143,8 +143,7 @@ class EpWork(Work):
         env_of_ranks = of_nccl._replace(env=env)
         commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, per_host)
         case = program.file.removesuffix(".py")
-        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
-        (step,) = nccl_env.rank_steps(execution, "ep", {case: commands}, limits)
+        (step,) = self.rank_steps(execution, "ep", {case: commands})
         ranks = gpus * len(hosts)  # not processes, of which there may be one per node
         step = replace(step, facts={**step.facts, "ranks": ranks})
         return (with_torch_variables(step, hosts, self.port) if self.tests else step,)

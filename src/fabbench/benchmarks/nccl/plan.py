@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env, standard
 from fabbench.benchmarks.nccl.collectives import COLLECTIVES
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
-from fabbench.benchmarks.standard import Work
 from fabbench.catalog.nccl_environment import NIC_SELECTORS, environment
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -54,7 +53,7 @@ def _round_down(unit: int, size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclWork(Work):
+class NcclWork(nccl_env.RankWork):
     """Collectives over a sweep of sizes."""
 
     collectives: tuple[str, ...] = option(
@@ -224,8 +223,7 @@ class NcclWork(Work):
             )
             for name in self.collectives
         }
-        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
-        return nccl_env.rank_steps(execution, "nccl", commands, limits, called="collective")
+        return self.rank_steps(execution, "nccl", commands, called="collective")
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:

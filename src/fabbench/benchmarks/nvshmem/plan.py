@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
 from fabbench.benchmarks.standard import (
-    Work,
     extra,
     factor,
     iterations,
@@ -57,7 +56,7 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvshmemWork(Work):
+class NvshmemWork(nccl_env.RankWork):
     """Perftests over a sweep of sizes."""
 
     tests: tuple[str, ...] = option(
@@ -154,8 +153,7 @@ class NvshmemWork(Work):
                 raise RequestError(many, hint="Choose two: --nodes 2.")
             argv = (name, *options)
             commands[name] = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, per_host)
-        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
-        return nccl_env.rank_steps(execution, "nvshmem", commands, limits, called="test")
+        return self.rank_steps(execution, "nvshmem", commands, called="test")
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
         """Return what makes NVSHMEM use the fabric alone, say so, and have memory enough."""

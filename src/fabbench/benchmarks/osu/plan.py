@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.standard import (
     MEMORY,
-    Work,
     extra,
     iterations,
     max_bytes,
@@ -82,7 +81,7 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OsuWork(Work):
+class OsuWork(nccl_env.RankWork):
     """Programs over a range of sizes."""
 
     tests: tuple[str, ...] = option(
@@ -179,8 +178,7 @@ class OsuWork(Work):
             argv = (program, *self._options(name))
             command = Command(argv=argv, env=env, unset=unset, ranks=ranks)
             commands[name] = (command,)
-        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
-        return nccl_env.rank_steps(execution, "osu", commands, limits, called="test")
+        return self.rank_steps(execution, "osu", commands, called="test")
 
     def _options(self, name: str) -> Sequence[str]:
         """Return the options of a program; those of two sides end in where each has its buffer."""

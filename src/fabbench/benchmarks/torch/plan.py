@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import first_address, port, python
-from fabbench.benchmarks.standard import Work, iterations, nics, silence, sizes, timeout, warmup
+from fabbench.benchmarks.standard import iterations, nics, silence, sizes, timeout, warmup
 from fabbench.catalog.nccl_environment import environment
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -29,7 +29,7 @@ INSTALL = "pip install torch on every host, and --python names the Python that h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchWork(Work):
+class TorchWork(nccl_env.RankWork):
     """All_reduce of one matrix, or of several sizes."""
 
     program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
@@ -93,8 +93,7 @@ class TorchWork(Work):
         ranks = nccl_env.gpus_per_host(hosts)
         env_of_ranks = environment(fabric, hosts)
         commands = nccl_env.rank_commands(words, fabric, hosts, env_of_ranks, ranks)
-        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
-        (step,) = nccl_env.rank_steps(execution, "torch", {"all_reduce": commands}, limits)
+        (step,) = self.rank_steps(execution, "torch", {"all_reduce": commands})
         return (replace(step, files={FILE: self.program}),)
 
     @override
