@@ -20,7 +20,6 @@ class Nccl(RunBenchmark):
 
     name = "nccl"
     network_shown = OF_NCCL
-    # The words that `lines.read_line` looks for, names of programs, and types of rows.
     one_scale = True
     default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
     cases_field = "collectives"
