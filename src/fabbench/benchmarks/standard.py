@@ -149,7 +149,8 @@ class Work(ABC):
 def variables_of(benchmark: str) -> Mapping[str, str]:
     """Return fabric → the variables of a benchmark's programs, as text (fabrics.csv)."""
     rows = rows_of("fabrics.csv", "fabbench.benchmarks")
-    return {row["fabric"]: row["variables"] for row in rows if row["benchmark"] == benchmark}
+    own = [row for row in rows if row["benchmark"] == benchmark]
+    return {row["fabric"]: row["variables"] for row in own}
 
 
 def read_variables(text: str) -> dict[str, str]:

@@ -107,7 +107,8 @@ _CELLS = {
 def columns_of(benchmark: str) -> Mapping[str, Column]:
     """Return the columns of a benchmark's tables (columns.csv), by the patterns of their names."""
     rows = rows_of("columns.csv", "fabbench.benchmarks")
-    return {row["name"]: _column_of(row) for row in rows if row["benchmark"] == benchmark}
+    own = [row for row in rows if row["benchmark"] == benchmark]
+    return {row["name"]: _column_of(row) for row in own}
 
 
 def _column_of(row: Mapping[str, str]) -> Column:

@@ -158,11 +158,16 @@ class LineKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     example: str
     counterexample: str
 
+    @property
+    def expression(self) -> str:
+        """The pattern, with the names in it replaced."""
+        return records.expand(self.pattern, _NAMES)
+
 
 _NAME = r"(?:\S*/)?([\w.+-]+?)"
 _NAMES = {"N": r"(\d{1,18})", "NAME": _NAME, "PROGRAM": rf"{_NAME}(?:_perf\S*)?(?!\S)"}
 LINE_KINDS = records.load("fabbench.benchmarks.nccl", "lines.toml", LineKind)
-_PATTERNS = [(each, lazy(records.expand(each.pattern, _NAMES))) for each in LINE_KINDS]
+_PATTERNS = [(each, lazy(each.expression)) for each in LINE_KINDS]
 _EVENTS: Mapping[str, Callable[[_Match], _Events]] = {
     "device": _device,
     "version": _version,
@@ -176,12 +181,15 @@ _EVENTS: Mapping[str, Callable[[_Match], _Events]] = {
     "concluded": _case_of_program,
     "failure": _failure,
 }
-"""Kind of a line → what it says; of others, a note of that kind is kept."""
+"""Kind of a line → what it says."""
 
 
-def _note(match: _Match, kind: str) -> Note:
-    """Return a line as a note: the last group, if any, is what it says."""
-    return Note(kind, match[match.lastindex or 0], match.string)
+def _events(kind: str, match: _Match) -> _Events:
+    """Yield what a line says; one of another kind is a note, whose value is the last group."""
+    if kind in _EVENTS:
+        yield from _EVENTS[kind](match)
+    else:
+        yield Note(kind, match[match.lastindex or 0], match.string)
 
 
 @lru_cache(maxsize=512)  # most banners of the programs in one log are the same
@@ -197,9 +205,8 @@ def read_line(text: str) -> ParsedLine | None:
     for line, pattern in _PATTERNS:
         match = pattern.match(text)
         if match is not None:
-            read = _EVENTS.get(line.kind)
-            events = (_note(match, line.kind),) if read is None else tuple(read(match))
-            return ParsedLine(line.kind, Stage[line.stage], events)
+            events = _events(line.kind, match)
+            return ParsedLine(line.kind, Stage[line.stage], tuple(events))
     return None
 
 
