@@ -325,6 +325,10 @@ class Marker(NamedTuple):
         return f"Step {self.name} requested {fact} {requested}, but {subject} {used}."
 
 
+NO_STEP = Marker(kind="", step="", facts={}, status=None)
+"""Stands for the marker where fabbench started nothing: it states no fact."""
+
+
 def begin_marker(step: str, facts: Facts) -> str:
     """Write the marker line before a step."""
     words = marker_words(facts)

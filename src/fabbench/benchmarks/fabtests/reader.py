@@ -102,9 +102,7 @@ def _machine_row(execution: Execution | None) -> Events:
 
 def _log_events(text: str, process: Process) -> Events:
     """Return what a line of libfabric's own log says; its provider is known where we started it."""
-    requested = ""
-    if process.step is not None:
-        requested = process.step.facts.get("provider", "")
+    requested = process.step.facts.get("provider", "")
     facts = dict(libfabric.logged_facts(text, requested))
     return (Setting(facts=facts),) if facts else ()
 

@@ -48,6 +48,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Cells, Row, columns_of
 from fabbench.model.compat import override
 from fabbench.model.log import (
+    NO_STEP,
     NO_STREAM,
     Facts,
     Finding,
@@ -386,7 +387,7 @@ class Process(Execution):
     `size` and `iterations` are those of the command line.
     """
 
-    step: Marker | None = None
+    step: Marker = NO_STEP
     stream: Stream = NO_STREAM
     side: str = ""
     """Of the table that comes next, or is read; empty: unknown."""
@@ -433,7 +434,7 @@ class Pair:
     table: Table
     record: Record
     name: str = ""  # in fabbench's markers; empty without markers
-    step: Marker | None = None
+    step: Marker = NO_STEP
     processes: list[Process] = field(default_factory=list)
     # The process that prints to each stream now
     current: dict[Stream, Process] = field(default_factory=dict)
@@ -458,12 +459,11 @@ class Pair:
         A step of fabbench states the size and iterations of its command line.
         """
         if begins or stream not in self.current:
-            facts_of_step = {} if self.step is None else self.step.facts
             process = Process(
                 self.table, self.record, step=self.step, stream=stream, side=stream.side
             )
-            process.size = whole_number(facts_of_step, "size")
-            process.iterations = whole_number(facts_of_step, "iterations")
+            process.size = whole_number(self.step.facts, "size")
+            process.iterations = whole_number(self.step.facts, "iterations")
             self.processes.append(process)
             self.current[stream] = process
         return self.current[stream]
@@ -475,7 +475,7 @@ class Pair:
         """
         if value:
             self.reported.setdefault(fact, {}).setdefault(value, side)
-        if fact == "domain" and self.step is not None:
+        if fact == "domain":
             self.record.off_fabric = self.record.off_fabric or self.step.contradiction(
                 "domain", value, side
             )
@@ -544,7 +544,7 @@ class PairReader(Reader):
             endpoint = facts.get("endpoint") or endpoint_of(program)
             pair.report("endpoint", endpoint, side="")
         if is_ours or pair.name == marker.execution:  # a step begins or ends, and its processes do
-            pair.step = marker if is_ours else None
+            pair.step = marker if is_ours else NO_STEP
             pair.current.clear()
         return before
 
@@ -609,7 +609,7 @@ class PairReader(Reader):
 
         It is of a new pair, except in a step, which may have several processes per stream.
         """
-        before = self.close() if self._pair.step is None else ()
+        before = self.close() if self._pair.step is NO_STEP else ()
         self._pair.process_at(stream, begins=True)
         return before
 
@@ -698,7 +698,7 @@ class PairReader(Reader):
             "endpoint": self._pair.first_value("endpoint"),
             "way": "one-way" if is_pingpong and not self._table.case else "",
             **row.labels,
-            "device": process.step.facts.get("device", "") if process.step is not None else "",
+            "device": process.step.facts.get("device", ""),
         }
         for name, label in labels.items():
             if label and not _NAME_OF_SIZE.fullmatch(label):  # which only repeats the size

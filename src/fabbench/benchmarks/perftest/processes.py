@@ -27,7 +27,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import lines, rows
 from fabbench.benchmarks.tables import NEVER, Row
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Stream
+from fabbench.model.log import NO_STEP, NO_STREAM, Finding, Line, Marker, Record, Stream
 
 _OTHER = {"local": "remote", "remote": "local"}
 _WHOLE_SETUP = frozenset({"Number of qps", "Connection type", "Mtu", "Link type"})
@@ -70,7 +70,7 @@ class Process(Execution):
     """
 
     stream: Stream = NO_STREAM
-    step: Marker | None = None  # fabbench's own, in which it was started
+    step: Marker = NO_STEP  # fabbench's own, in which it was started
     stage: Stage = Stage.START
     has_title: bool = False
     has_header: bool = False  # Whether names of columns were read
@@ -235,8 +235,8 @@ class Process(Execution):
             self.record.case = program
 
     def _check_device(self, device: str) -> None:
-        if self.step is not None and not self.record.off_fabric:
-            self.record.off_fabric = self.step.contradiction("device", device, self.stream.side)
+        contradiction = self.step.contradiction("device", device, self.stream.side)
+        self.record.off_fabric = self.record.off_fabric or contradiction
 
     def _check_link_beside_gid(self) -> None:
         """Add a finding if a GID that is an IPv4 address follows an InfiniBand link."""
@@ -282,7 +282,7 @@ class Process(Execution):
             "way": self._way() if is_latency else "",
             "direction": "" if is_latency else self._direction(),
             "side": self.side,
-            "device": self.step.facts.get("device", "") if self.step is not None else "",
+            "device": self.step.facts.get("device", ""),
         }
 
     def _way(self) -> str:
@@ -355,7 +355,7 @@ TABLE = Table(benchmark="perftest", events=_events, fits=rows.fits, points=rows.
 class Terminal:
     """Reads what the processes of one stream print, one after another."""
 
-    def __init__(self, stream: Stream, step: Marker | None) -> None:
+    def __init__(self, stream: Stream, step: Marker) -> None:
         self.process: Process | None = None
         self._stream = stream
         self._step = step
@@ -446,7 +446,7 @@ class Terminal:
             above.record.finished = False
         record = Record(benchmark="perftest")
         process = Process(TABLE, record, stream=self._stream, step=self._step)
-        if self._step is not None and "together" in self._step.facts:
+        if "together" in self._step.facts:
             record.facts["together"] = self._step.facts["together"]
         for stated in self._ahead:
             process.add(stated)

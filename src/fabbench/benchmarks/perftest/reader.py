@@ -10,7 +10,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS
 from fabbench.benchmarks.perftest.processes import Process, Terminal
 from fabbench.model.compat import override
-from fabbench.model.log import Line, Marker, MutableFacts, Record, Stream
+from fabbench.model.log import NO_STEP, Line, Marker, MutableFacts, Record, Stream
 from fabbench.model.patterns import lazy
 
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
@@ -26,7 +26,7 @@ class PerftestReader(Reader):
         self._runs: dict[int, list[Process]] = {}
         # The run of the last grouped process of each stream
         self._run_of: dict[Stream, int] = {}
-        self._step: Marker | None = None
+        self._step = NO_STEP
         """The last one that fabbench marked."""
 
     @override
@@ -52,12 +52,12 @@ class PerftestReader(Reader):
         is_ours = marker.facts.get("benchmark") == "perftest"
         before = self._step
         # All steps of one execution of fabbench are one run, number 0: it goes on in this step.
-        if is_ours and before is not None and before.execution == marker.execution:
+        if is_ours and before.execution == marker.execution:
             readings: Sequence[Reading] = self._end_terminals()
         else:
             readings = self.close()
             self._runs = {0: []} if is_ours else {}
-        self._step = marker if is_ours else None
+        self._step = marker if is_ours else NO_STEP
         return readings
 
     @override
@@ -65,7 +65,7 @@ class PerftestReader(Reader):
         ended = self._end_terminals()
         runs = self._runs
         self._runs = {}
-        self._step = None
+        self._step = NO_STEP
         return [*ended, *map(_record, runs.values())]
 
     def _end_terminals(self) -> Sequence[Record]:
@@ -97,12 +97,12 @@ class PerftestReader(Reader):
         run_before = self._run_of.get(stream)
         last = max(self._runs, default=-1)  # -1: there is none, and the first is number 0
         new_run = last + 1
-        if not stream.rank and not stream.side and self._step is None:
+        if not stream.rank and not stream.side and self._step is NO_STEP:
             # Nothing tells processes apart but what they print.
             return next(self._runs_of_peers(process), new_run)
         # The next process of a stream is of the next run, unless fabbench's step says that it is of
         # the same; the first one is of the run that others have begun.
-        runs_further = 1 if self._step is None else 0
+        runs_further = 1 if self._step is NO_STEP else 0
         run = max(last, 0) if run_before is None else run_before + runs_further
         others = self._runs.get(run, ())
         return run if all(map(process.may_run_with, others)) else new_run

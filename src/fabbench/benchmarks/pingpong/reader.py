@@ -14,7 +14,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
 from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
-from fabbench.model.log import Record
+from fabbench.model.log import NO_STEP, Record
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
 
@@ -83,7 +83,7 @@ def _events_of_named_line(text: str) -> Events | None:
 def _wrong_data(text: str, execution: Execution) -> Events:
     # Both sides of a step check data alike (-c), so the network is at fault. By hand it may be that
     # only one side was told to.
-    is_step = isinstance(execution, Process) and execution.step is not None
+    is_step = isinstance(execution, Process) and execution.step is not NO_STEP
     return (Error(text), Wrong()) if is_step else (Error(text),)
 
 
