@@ -373,13 +373,10 @@ def findings_of(reasons: Iterable[str], facts: Facts = MappingProxyType({})) -> 
         yield from (error.finding(text) for error in shown if error.applies(facts))
 
 
-class NcclMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NcclMessage(records.Shown):
     """A message of NCCL or of its network plugins: a record of nccl_messages.toml."""
 
     says: Literal["gave up", "of GIN", "harmless"]
-    pattern: str
-    example: str
-    counterexample: str
 
 
 @cache

@@ -13,8 +13,6 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any, TypeAlias
 
-import msgspec
-
 from fabbench.benchmarks import Signature
 from fabbench.logs.signs import all_signs, find_sign, signs_in
 from fabbench.model import records
@@ -22,17 +20,14 @@ from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 
 
-class KnownPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A prefix of lines that no program prints itself."""
+class KnownPrefix(records.Shown):
+    """A prefix of lines that no program prints itself.
+
+    The only group of its pattern is a field of the stream, and a number.
+    """
 
     program: str
     """Who writes it."""
-    pattern: str
-    """Its only group is a field of the stream, and a number."""
-    example: str
-    """A line that begins with it."""
-    counterexample: str
-    """A line beside it that does not."""
 
 
 KNOWN_PREFIXES = records.load("fabbench.logs", "prefixes.toml", KnownPrefix)

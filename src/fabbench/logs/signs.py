@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-import msgspec
-
 from fabbench.benchmarks import Signature, benchmarks
 from fabbench.model import records
 from fabbench.model.log import MARKER_SIGN
@@ -44,16 +42,10 @@ def find_sign(text: str, signs: Sequence[Signature] | None = None) -> int:
 NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
 
 
-class ForeignOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program prints that fabbench does not read."""
+class ForeignOutput(records.Shown):
+    """What a program prints that fabbench does not read: its pattern occurs anywhere in a text."""
 
     program: str
-    pattern: str
-    """It occurs anywhere in a text."""
-    example: str
-    """A text that has it."""
-    counterexample: str
-    """A text beside it that does not."""
 
 
 @cache

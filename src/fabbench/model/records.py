@@ -23,6 +23,14 @@ class RecordError(ValueError):
     """A record is not what its file should hold; the message begins with file and line."""
 
 
+class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a text shows by a pattern; tests hold it to a text that has it and one that has not."""
+
+    pattern: str
+    example: str
+    counterexample: str
+
+
 def load(package: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
     """Return the records of a package's file, in their order.
 

@@ -9,8 +9,6 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from fabbench.benchmarks.events import (
     End,
     Fail,
@@ -149,14 +147,11 @@ def failure(message: str) -> Fail:
 # ---------------------------------------------------------------- the kinds of lines
 
 
-class LineKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LineKind(records.Shown):
     """A kind of line: a record of lines.toml."""
 
     kind: str
     stage: str
-    pattern: str
-    example: str
-    counterexample: str
 
     @property
     def expression(self) -> str:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from fabbench.benchmarks.commands import as_fact, read_command_line
 from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
 from fabbench.benchmarks.findings import finding
@@ -26,13 +24,9 @@ MARKS = lazy(r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*")
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
 
 
-class ErrorLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line by which perftest reports an error: a record of errors.toml."""
+class ErrorLine(records.Shown):
+    """A line by which perftest reports an error (the whole of it): a record of errors.toml."""
 
-    pattern: str
-    """The whole line matches it."""
-    example: str
-    counterexample: str
     alone: bool = False
     """Whether nothing else prints it, so that it may begin an execution."""
 
