@@ -1,7 +1,7 @@
 """How nccl-tests are started: one step of mpirun per collective, one rank per GPU."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fabbench.benchmarks import nccl_env, standard
 from fabbench.benchmarks.nccl.collectives import COLLECTIVES
@@ -32,6 +32,8 @@ _OPERATORS = ", ".join(OPS)
 # Each rank has a part of the size.
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
 _OF_UNKNOWN_SIZES = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of its own
+_WORDS = "-g 1 -n {iterations} -w {warmup} -c {check} -d {dtype} -o {op} -r {root}"
+"""Options of the programs beside the sizes, with fields of the work."""
 # Options that fabbench passes itself: given again, they would change what is measured without its
 # knowledge.
 _OWN = (
@@ -206,17 +208,8 @@ class NcclWork(nccl_env.RankWork):
         """Return one step per collective."""
         env_of_ranks = environment(fabric, hosts, debug=self.debug, devices=self.devices)
         per_host = nccl_env.gpus_per_host(hosts)
-        options = (
-            *self.sweep.words(),
-            *("-g", "1"),
-            *("-n", str(self.iterations)),
-            *("-w", str(self.warmup)),
-            *("-c", str(self.check)),
-            *("-d", self.dtype),
-            *("-o", self.op),
-            *("-r", str(self.root)),
-            *self.extra,
-        )
+        words = _WORDS.format(**asdict(self))
+        options = (*self.sweep.words(), *words.split(), *self.extra)
         commands = {
             name: nccl_env.rank_commands(
                 (f"{name}_perf", *options), fabric, hosts, env_of_ranks, per_host

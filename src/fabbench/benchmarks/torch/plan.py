@@ -4,7 +4,7 @@ One step of mpirun, one rank per GPU.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
@@ -25,6 +25,8 @@ WIDTHS: Mapping[str, int] = {
     "float64": 8,
 }  # type → bytes of one element
 PYTHON = "python3"
+_WORDS = "--dtype {dtype} --trials {trials} --warmup {warmup} --master {master} --port {port}"
+"""Options of the program beside the sizes, with fields of the work."""
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
 
@@ -80,19 +82,16 @@ class TorchWork(nccl_env.RankWork):
         if self.sizes:
             sizes = map(str, self.sizes)
             shape = [word for size in sizes for word in ("--size", size)]
-        words = (
+        words = _WORDS.format(**asdict(self), master=first_address(hosts))
+        argv = (
             self.python or PYTHON,
             f"{{folder}}/{FILE}",  # {folder} is of the step: `files` below is put there
             *shape,
-            *("--dtype", self.dtype),
-            *("--trials", str(self.trials)),
-            *("--warmup", str(self.warmup)),
-            *("--master", first_address(hosts)),
-            *("--port", str(self.port)),
+            *words.split(),
         )
         ranks = nccl_env.gpus_per_host(hosts)
         env_of_ranks = environment(fabric, hosts)
-        commands = nccl_env.rank_commands(words, fabric, hosts, env_of_ranks, ranks)
+        commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, ranks)
         (step,) = self.rank_steps(execution, "torch", {"all_reduce": commands})
         return (replace(step, files={FILE: self.program}),)
 
