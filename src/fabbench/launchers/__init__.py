@@ -17,7 +17,7 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
-from fabbench.model.messages import LONGEST_QUOTE, redacted
+from fabbench.model.messages import redacted
 from fabbench.model.options import LauncherOptions
 from fabbench.model.plan import Execution, Plan, Step, Variant
 from fabbench.model.plugins import Plugins
@@ -417,33 +417,6 @@ def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
 def launcher_named(name: str) -> Launcher:
     """Return one launcher. Raise RequestError, with the known names, if there is no such one."""
     return one_named("target", name, launchers())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Why a pod does not run, or what ended it."""
-
-    code: str  # A word or two, machine-readable: `insufficient`, `image`, `quota`, `oom-killed`, …
-    text: str  # One or two sentences, quoting the cluster where that says more
-    advice: str  # What to do next
-    final: bool = True  # Whether waiting is pointless
-
-    def __str__(self) -> str:
-        return f"{self.text} {self.advice}"
-
-
-def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
-    """Return a message on one line without its period.
-
-    Of a long one, the beginning (what was tried) and the end (the cause).
-    """
-    line = " ".join(message.split()).rstrip(".")
-    if len(line) <= limit:
-        return line
-    half = limit // 2
-    tried = line[:half].rstrip()
-    cause = line[-half:].lstrip()
-    return f"{tried} … {cause}"
 
 
 def require_way(plan: Plan, ways: Collection[str], place: str, hint: str) -> None:

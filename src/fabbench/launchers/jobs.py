@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 
-from fabbench.launchers import Explanation, notify
+from fabbench.launchers import notify
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import Explanation
 
 _LOOK_S = 0.5  # Between two looks at a job
 _SOON_S = 10.0  # How long a job is looked at often: one that starts at once, starts then

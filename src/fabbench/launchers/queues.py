@@ -22,13 +22,11 @@ from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import (
     NODES,
     Examined,
-    Explanation,
     Launcher,
     Rendering,
     RenderInput,
     notify,
     rendering_named,
-    shorten,
 )
 from fabbench.launchers.batch_job import JobAllocation, longest_s, most_ranks
 from fabbench.launchers.jobs import Job, Phase, await_end, follow
@@ -38,6 +36,8 @@ from fabbench.model import records
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
+from fabbench.model.known_messages import Explanation
+from fabbench.model.messages import shorten
 
 OUTPUT = "fabbench.out"
 """The file that a rendered script writes; a submitted one writes another each time."""

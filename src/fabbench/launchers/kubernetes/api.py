@@ -18,12 +18,12 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote
 
-from fabbench.launchers import notify, shorten
+from fabbench.launchers import notify
 from fabbench.launchers.kubernetes.explain import explain
 from fabbench.launchers.pod_options import Object
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.messages import action
+from fabbench.model.messages import action, shorten
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 T = TypeVar("T")
@@ -371,8 +371,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
     message = _short(body)
     error_type = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
     unusual = "" if status in _ERRORS else f", status {status}"
-    known_cause = explain(what, message, code="", advice="")  # without advice for an unknown one
-    hint = _HINTS.get(status) or known_cause.advice or None
+    hint = _HINTS.get(status) or explain("refused", what, message).advice or None
     return error_type(f"The cluster refuses {what}{unusual}: {message}.", hint=hint)
 
 

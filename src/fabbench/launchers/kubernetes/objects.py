@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Self
 
-from fabbench.launchers import Explanation, Leftover, ObjectRef, notify
+from fabbench.launchers import Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.api import (
     AbsentError,
@@ -45,6 +45,7 @@ from fabbench.launchers.kubernetes.nodes import (
 )
 from fabbench.launchers.pod_options import Object
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import Explanation
 from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from fabbench.launchers import Explanation, notify
+from fabbench.launchers import notify
 from fabbench.launchers.jobs import Job, Phase, await_end
 from fabbench.launchers.login_node import LoginNode
 from fabbench.launchers.slurm.render import hold_script, overruling
@@ -24,6 +24,7 @@ from fabbench.launchers.slurm.steps import JobSteps, show_job
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.known_messages import Explanation
 from fabbench.model.messages import listed
 from fabbench.remote.transport import Done, LostError
 

@@ -28,7 +28,6 @@ from fabbench.launchers import (
     Leftovers,
     notify,
     rendering_named,
-    shorten,
 )
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.jobs import follow, held
@@ -55,7 +54,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step
 

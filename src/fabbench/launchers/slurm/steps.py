@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fabbench.execution.awake import awake_s
 from fabbench.execution.session import SOURCED, exports
 from fabbench.execution.worker_pool import OutputQueue
-from fabbench.launchers import AllocationLostError, RenderInput, rendering_named, shorten
+from fabbench.launchers import AllocationLostError, RenderInput, rendering_named
 from fabbench.launchers.batch_job import JobAllocation, longest_s
 from fabbench.launchers.login_node import LoginNode, with_batch_path
 from fabbench.launchers.slurm.render import tasks_per_node
@@ -24,6 +24,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending
+from fabbench.model.messages import shorten
 from fabbench.model.plan import Execution
 from fabbench.remote.session import MARK, RemoteProcess
 
