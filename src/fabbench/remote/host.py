@@ -17,6 +17,7 @@ from typing import TypeVar
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import explain
 from fabbench.remote.transport import (
     Done,
     HostGoneError,
@@ -36,17 +37,15 @@ _AGAIN_S = 0.5
 AGENT_PREFIX = "fabbench-agent: "
 FLOODED = f"{AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
 HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
-_RUNS_NOTHING = "runs-nothing"
 # An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove
 # it. A program there may be what a benchmark compiles as it runs.
 _PUT = (
     'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
     '[ "$(wc -c <"$1/agent")" -eq "$size" ] && printf "#!/bin/sh\\n" >"$1/program" && '
-    f'chmod 700 "$1/program" && {{ "$1/program" || {{ echo {AGENT_PREFIX}{_RUNS_NOTHING} >&2; '
+    f'chmod 700 "$1/program" && {{ "$1/program" || {{ echo {AGENT_PREFIX}runs-nothing >&2; '
     'false; }; } && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
-_UNWRITABLE = ("Read-only file system", "Input/output error")
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
 _GONE_S = 10.0  # How long it may take until it is known that a host no longer exists
@@ -314,23 +313,16 @@ class RemoteHost:
 
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
         """Return the error of the agent, from its standard error; `how` it exited, in words."""
-        last = [*stderr][-3:]  # Earlier ones may be of the login
-        words = " ".join(line.removeprefix(AGENT_PREFIX) for line in last)
-        if "no-room" in words or "No space left" in words:
-            return UnwritableError(
-                f"No space left in {self.folder} on {self.name}, where program output is kept.",
-                hint=f"Free some space in /tmp on {self.name}, or some files (df -i).",
-            )
-        if any(text in words for text in _UNWRITABLE):
-            why = last[-1]
-            return UnwritableError(
-                f"The folder /tmp on {self.name} cannot be written to: {why}.",
-                hint="A disk that fails becomes read-only: see dmesg there.",
-            )
-        if _RUNS_NOTHING in words:
-            return MachineError(
-                f"The folder /tmp on {self.name} runs no programs: it is mounted with noexec.",
-                hint=f"Allow it there: mount -o remount,exec /tmp on {self.name}.",
-            )
-        output = words or "no output"
-        return MachineError(f"fabbench's agent on {self.name} exited {how}: {output}.")
+        last = [line.removeprefix(AGENT_PREFIX) for line in stderr][-3:]  # Earlier: of the login
+        why = explain(
+            "fabbench.remote",
+            "failures.toml",
+            "agent",
+            " ".join(last) or "no output",
+            name=self.name,
+            folder=self.folder,
+            how=how,
+            last="".join(last[-1:]),
+        )
+        kind = UnwritableError if why.code == "unwritable" else MachineError
+        return kind(why.text, hint=why.advice or None)

@@ -18,6 +18,7 @@ from fabbench.execution.process import WILL, PipedProcess, kept, private_folder
 from fabbench.execution.script.words import login_command
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import explain
 from fabbench.model.messages import action
 from fabbench.remote.ssh_transport import (
     CONNECT_S,
@@ -203,27 +204,6 @@ _NOISE = re.compile(
     r"remove with:|ssh-keygen"
 )
 _REMOVE = re.compile(r"ssh-keygen .+")
-_HINTS = {
-    "IDENTIFICATION HAS CHANGED": (
-        "If {name} was installed anew: {remove}. If not, someone may be listening in."
-    ),
-    "Host key verification failed": (
-        "Compare its key: ssh {name}. Or pass --accept-new-host-keys, which trusts it."
-    ),
-    "Too many authentication failures": (
-        "Set IdentityFile and IdentitiesOnly in your ssh configuration (MaxAuthTries)."
-    ),
-    "Permission denied": (
-        "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true works; encrypted "
-        "keys must be in your agent (ssh-add). For a host that asks for a code or a password, "
-        "set ControlMaster, ControlPath and ControlPersist in your ssh configuration and log in "
-        "once (ssh {name}): fabbench uses your connection."
-    ),
-    "Connection refused|timed out|No route to host|Could not resolve": (
-        "Check its HostName and Port in your ssh configuration, that it is up and sshd runs "
-        "there, and that no firewall (security group) drops packets to it."
-    ),
-}
 
 
 def failure(name: str, stderr: Sequence[str]) -> Exception:
@@ -243,7 +223,5 @@ def _hint(name: str, lines: Sequence[str]) -> str:
     commands = filter(None, map(_REMOVE.search, lines))
     remove = next((match[0] for match in commands), f"ssh-keygen -R {name}")
     text = " ".join(lines)
-    for words, hint in _HINTS.items():
-        if re.search(words, text):
-            return hint.format(name=name, remove=remove)
-    return f"Run ssh -v {name} for details."
+    why = explain("fabbench.remote", "failures.toml", "ssh", text, subject=name, remove=remove)
+    return why.advice

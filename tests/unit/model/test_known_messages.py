@@ -7,6 +7,7 @@ from fabbench.model.known_messages import KnownMessage, explain, known_messages
 TABLES = (
     ("fabbench.launchers.kubernetes", "messages.toml"),
     ("fabbench.launchers.slurm", "job_errors.toml"),
+    ("fabbench.remote", "failures.toml"),
 )
 KNOWN = [(table, each) for table in TABLES for each in known_messages(*table)]
 
