@@ -18,7 +18,7 @@ import msgspec
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.script import script
-from fabbench.hosts.check import Check, HostRelations, Progress, Status
+from fabbench.hosts.check import HostRelations, Progress, outcome_in
 from fabbench.launchers import (
     NODES,
     Examined,
@@ -45,6 +45,9 @@ _POLL_S = 1.0
 # What is printed after the lines of a file: the last of them may lack its end.
 _END = "."
 _LINES = f'tail -n "+$1" "$2" 2>/dev/null; printf "%s\\n" {_END}'
+
+
+_outcome = partial(outcome_in, "fabbench.launchers", "queue_checks.toml")
 
 
 class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -302,8 +305,6 @@ class QueueLauncher(_OfBatchSystem, Launcher):
         with login(target) as login_node:
             found = login_node.run_idempotent(("sh", "-c", f"command -v {command}"))
             where = login_node.name
-        status = Status.FAIL if found.status else Status.PASS
-        seen = f"{command} is not on {where}." if found.status else f"{command} is on {where}."
-        advice = "Pass another login node with --login HOST." if found.status else ""
-        check = Check(host=title, name="programs", status=status, seen=seen, advice=advice)
-        return Examined(probes={}, relations=HostRelations(), checks=(check,))
+        result = "missing" if found.status else "found"
+        check = _outcome(f"submit.{result}", command=command, where=where)
+        return Examined(probes={}, relations=HostRelations(), checks=(check.of(title, "programs"),))

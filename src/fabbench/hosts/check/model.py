@@ -11,6 +11,7 @@ import msgspec
 from fabbench.catalog.systems import System, instance
 from fabbench.hosts.probe_result import Link, Probe
 from fabbench.model import records
+from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Needs
 from fabbench.model.mappings import Reasons
 
@@ -38,6 +39,15 @@ class Check:
     status: Status
     seen: str  # One sentence
     advice: str = ""  # What to do next; empty if the status is pass
+
+    def of(self, host: str, name: str) -> "Check":
+        """Return it as the check `name` of a host."""
+        return replace(self, host=host, name=name)
+
+
+def refusal(error: FabbenchError, advice: str = "") -> Check:
+    """Return the failure that an error is; `advice`, if the error has none of its own."""
+    return Check(status=Status.FAIL, seen=str(error), advice=error.hint or advice)
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -170,4 +180,4 @@ class HostChecks:
 
     def check(self, name: str, result: Check | None) -> Check:
         """Return an outcome as a check of this host. None: its answer does not include it."""
-        return replace(result or outcome("answer.not-reported"), host=self.host, name=name)
+        return (result or outcome("answer.not-reported")).of(self.host, name)

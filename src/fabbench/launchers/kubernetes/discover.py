@@ -8,11 +8,11 @@ from fabbench.catalog.kubernetes_resources import Profile
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.catalog.systems import System, system
 from fabbench.execution.worker_pool import map_hosts
-from fabbench.hosts.check import Check, Status
+from fabbench.hosts.check import Check, refusal
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
-from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, Right
+from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, Right, outcome
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
@@ -132,16 +132,11 @@ def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) ->
         )
 
 
-def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
+def check_pod(result: ProbedHost | MachineError) -> Check:
     """Return the check of a node's pod: one that does not start or answer fails."""
-    status = Status.PASS
-    seen = "A pod started there and answered."
-    advice = ""
     if isinstance(result, MachineError):
-        status = Status.FAIL
-        seen = str(result)
-        advice = result.hint or "Check the events of the namespace and of the node."
-    return Check(host=node, name="pod", status=status, seen=seen, advice=advice)
+        return refusal(result, "Check the events of the namespace and of the node.")
+    return outcome("pod.started")
 
 
 def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) -> None:

@@ -230,7 +230,7 @@ class KubernetesLauncher(Launcher):
         shown = matching_nodes(all_nodes, any_kind)
         checks = (
             *check_nodes(shown, criteria.tolerations),
-            check_choice(all_nodes, criteria, api.context),
+            check_choice(all_nodes, criteria).of(api.context, "nodes for a run"),
         )
         checks += self.cluster_checks(api, options)
         overviews = (nodes_table(shown),) if shown else ()
@@ -257,7 +257,7 @@ class KubernetesLauncher(Launcher):
                 clocks={**relations.clocks, **related.clocks},
             )
         probes = {name: probed.probe for name, probed in _answered(results).items()}
-        pod_checks = (check_pod(name, result) for name, result in results.items())
+        pod_checks = (check_pod(result).of(name, "pod") for name, result in results.items())
         checks = (*checks, *pod_checks)
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 

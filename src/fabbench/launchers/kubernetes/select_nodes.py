@@ -81,12 +81,11 @@ def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> Groups:
     return groups
 
 
-def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
+def check_choice(nodes: Sequence[Node], criteria: NodeCriteria) -> Check:
     """Check which nodes a run would take now.
 
     Too few nodes fail only if a number or names were given.
     """
-    name = "nodes for a run"
     try:
         chosen = choose(nodes, criteria)
     except MachineError as error:
@@ -95,13 +94,11 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
         groups = "; ".join(rest)
         seen = f"{first} {groups}".strip().rstrip(".")
         status = Status.FAIL if criteria.count or criteria.names else Status.WARN
-        advice = error.hint or ""
-        return Check(host=cluster, name=name, status=status, seen=f"{seen}.", advice=advice)
-    seen = _names(chosen)
-    layer = shared_layer(chosen)
-    if layer and len(chosen) > 1:
-        seen += f"; they share {layer}"
-    return Check(host=cluster, name=name, status=Status.PASS, seen=f"{seen}.")
+        return Check(status=status, seen=f"{seen}.", advice=error.hint or "")
+    names = _names(chosen)
+    layer = shared_layer(chosen) if len(chosen) > 1 else ""
+    together = f"; they share {layer}" if layer else ""
+    return Check(status=Status.PASS, seen=f"{names}{together}.")
 
 
 def resources_on(

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeAlias
 
 from fabbench.catalog.systems import System, instance
-from fabbench.hosts.check import Check, Status, outcome_in
+from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
@@ -331,9 +331,9 @@ def check_nodes(
             "instance type": _type_of(node, entry),
             "GPUs": _gpus_of(node, entry),
         }
-        for name, result in results.items():
-            checks.append(replace(result, host=node.name, name=name))
-    return (*checks, _check_partition(all_nodes, partition, required))
+        checks += (result.of(node.name, name) for name, result in results.items())
+    usable = _check_partition(all_nodes, partition, required)
+    return (*checks, usable.of(partition.name, "partition"))
 
 
 def _state_of(node: SlurmNode) -> Check:
@@ -361,11 +361,8 @@ def _check_partition(
     try:
         fit = select_nodes(all_nodes, partition, required or 1)
     except MachineError as error:
-        advice = error.hint or ""
-        result = Check(status=Status.FAIL, seen=str(error), advice=advice)
-    else:
-        result = _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
-    return replace(result, host=partition.name, name="partition")
+        return refusal(error)
+    return _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
