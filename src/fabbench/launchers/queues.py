@@ -16,11 +16,9 @@ from functools import cache, partial
 
 import msgspec
 
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.script import script
 from fabbench.hosts.check import HostRelations, Progress, outcome_in
 from fabbench.launchers import (
-    NODES,
     Examined,
     Launcher,
     Rendering,
@@ -284,14 +282,12 @@ class QueueLauncher(_OfBatchSystem, Launcher):
         Leaving it ends the job.
         """
         options = target.options_as(QueueOptions)
-        nodes = target.nodes or NODES
-        inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs)
+        rendering = rendering_named(self.name)
+        inventory = rendering.inventory(target, needs)
         # On this machine no connection can break: it needs no agent.
         with login(target, follows=bool(options.login)) as login_node:
             job = QueueJob(self._system, login_node, options.start_timeout)
-            allocation = JobAllocation(
-                inventory, rendering_named(self.name), "job.sh", partial(follow, job)
-            )
+            allocation = JobAllocation(inventory, rendering, "job.sh", partial(follow, job))
             with closing(allocation):
                 yield allocation
 

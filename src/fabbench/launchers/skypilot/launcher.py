@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.evidence.known_errors import fatal_message
 from fabbench.hosts.check import Check, HostRelations, Progress, outcome_in, refusal
-from fabbench.launchers import NODES, Examined, Launcher, rendering_named
+from fabbench.launchers import Examined, Launcher, rendering_named
 from fabbench.launchers.batch_job import JobAllocation
 from fabbench.launchers.jobs import Job, follow
 from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
@@ -147,10 +146,8 @@ class SkyPilotLauncher(Launcher):
                 hint="Use --nodes to set how many.",
             )
         sky()  # Raises here if it is not installed: the plan is made without it
-        nodes = target.nodes or NODES
-        inventory = inventory_of(
-            options.instance_type, nodes, target=target, needs=needs, image=options.node_image
-        )
+        rendering = rendering_named(self.name)
+        inventory = rendering.inventory(target, needs)
         # SkyPilot does not tear down idle clusters on Slurm.
         idle = options.idle_minutes
         if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
@@ -164,9 +161,7 @@ class SkyPilotLauncher(Launcher):
         )
         with SkyCluster(settings) as cluster:
             follow_job = partial(follow, SkyJob(cluster))
-            allocation = JobAllocation(
-                inventory, rendering_named(self.name), FILE, follow_job, waits_for_start=True
-            )
+            allocation = JobAllocation(inventory, rendering, FILE, follow_job, waits_for_start=True)
             with closing(allocation):
                 yield allocation
 
