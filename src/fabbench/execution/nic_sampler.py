@@ -13,6 +13,7 @@ from fabbench.counters.execution_counters import (
     expected_nics,
 )
 from fabbench.counters.snapshot import Snapshot, Traffic, difference, read_snapshot
+from fabbench.execution.background import in_background
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Host
@@ -52,9 +53,7 @@ class NicSampler:
         """Take the snapshot before the execution, and start sampling if there is a view."""
         self._before = self._snapshots()
         if view := self._view:
-            threading.Thread(
-                target=self._sample_until_end, args=(view,), name="fabbench counters", daemon=True
-            ).start()
+            in_background(self._sample_until_end, view, name="counters")
         return self._record_difference(after={})  # all that is known if the execution is lost
 
     def take_printed(self, line: str) -> bool:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from fabbench.execution.background import in_background
 from fabbench.execution.session import Program
 from fabbench.model.errors import MachineError
 
@@ -242,4 +243,4 @@ class OutputQueue:
                 except Exception as error:  # noqa: BLE001 - raised in the thread that reads
                     self.put(Item(error=error))
 
-        threading.Thread(target=guarded, daemon=True, name="fabbench follows").start()
+        in_background(guarded, name="follows")

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
+from fabbench.execution.background import in_background
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import explain
@@ -127,7 +128,7 @@ class RemoteHost:
         self._last_answer = time.monotonic()
         self._up.set()
         for work in (self._keep_beating, self._watch_for_silence):
-            threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
+            in_background(work, name=self.name)
 
     def _note_other(self, word: str, user: str) -> None:
         """Record when another run was seen there, if a line of the agent is ``other USER``."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
+from fabbench.execution.background import in_background
 from fabbench.execution.process import LineDecoder, PipedProcess
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -171,9 +172,7 @@ class Transport(ABC):
         """Run a program to its end. Raise LostError, or MachineError if it takes longer."""
         stream = self.open(argv)
         # In a thread: a program may print before it reads.
-        threading.Thread(
-            target=_feed, args=(stream, stdin), name="fabbench input", daemon=True
-        ).start()
+        in_background(_feed, stream, stdin, name="input")
         try:
             out = stream.answer(self.name, timeout_s)
             if not stream.closed:

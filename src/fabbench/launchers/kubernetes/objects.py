@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Self
 
+from fabbench.execution.background import in_background
 from fabbench.launchers import Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.api import (
@@ -400,7 +401,7 @@ class Heartbeat:
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._beat_until_closed, daemon=True, name="fabbench beats").start()
+        in_background(self._beat_until_closed, name="beats")
 
     def stop(self) -> None:
         """Stop the thread."""
@@ -433,9 +434,7 @@ class Heartbeat:
         """Send a beat to each running pod, but not while it owes the answer to the last one."""
         for name in running - self._unanswered:
             self._unanswered.add(name)
-            threading.Thread(
-                target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
-            ).start()
+            in_background(self._beat, name, name=f"beat {name}")
 
     def _beat(self, name: str) -> None:
         """Send a beat and wait for the answer. Without one, reconnect at the next beat."""
@@ -479,9 +478,7 @@ class PodWatch:
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(
-            target=self._watch_until_closed, daemon=True, name="fabbench pod watch"
-        ).start()
+        in_background(self._watch_until_closed, name="pod watch")
 
     def stop(self) -> None:
         """Stop the thread."""

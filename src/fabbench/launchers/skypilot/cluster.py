@@ -15,9 +15,9 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import TextIOBase
 from itertools import islice
-from threading import Thread
 from typing import Any, Self
 
+from fabbench.execution.background import in_background
 from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
@@ -198,7 +198,7 @@ class SkyCluster:
             except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
                 answer.set_exception(error)
 
-        Thread(target=wait, daemon=True).start()
+        in_background(wait, name="launch")
         try:
             return answer.result(limit_s)
         except TimeoutError:
