@@ -23,7 +23,9 @@ from fabbench.model.options import (
     Environment,
     File,
     LauncherOptions,
+    Launchers,
     Option,
+    Options,
     Text,
     Truth,
     Whole,
@@ -150,6 +152,10 @@ def _hint_for(error: "yaml.MarkedYAMLError") -> str | None:
     return "Quote what begins with {." if "unhashable" in problem else None
 
 
+BenchmarkOptions: TypeAlias = Callable[[str], Options]
+"""Returns a benchmark's options by `Option.word`, or raises RequestError."""
+Values: TypeAlias = dict[str, Any]
+"""What is read: key, or field, → its value."""
 ReadValue: TypeAlias = Callable[[Tree, str], Any]
 """Reads a value at a path such as ``targets.prod.port``."""
 ReadEntry: TypeAlias = Callable[[str, Tree, str], Any]
@@ -203,7 +209,7 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
 """Keys that are not options: what is expected, and what they mean."""
 
 
-def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
+def options_of(kind: type[LauncherOptions]) -> Options:
     """Return all options of the targets of a launcher, by the names of their fields."""
     options = dict(declared(Target))
     for name in kind.without:
@@ -243,9 +249,7 @@ def _mapping(tree: Tree, path: str, expected: str) -> Entries:
     return tree or {}
 
 
-def _section(
-    tree: Tree, path: str, known: Mapping[str, ReadValue], what: str = "key"
-) -> dict[str, Any]:
+def _section(tree: Tree, path: str, known: Mapping[str, ReadValue], what: str = "key") -> Values:
     """Return key → value of a mapping, each read as its key is `known` to be.
 
     `what`: what messages call a key.
@@ -274,7 +278,7 @@ def _entries_of_many(option: Option, tree: Tree, path: str) -> dict[str, Tree]:
     raise _wrong_kind(path, tree, option.expected)
 
 
-def _named_entries(read: ReadEntry, tree: Tree, path: str) -> dict[str, Any]:
+def _named_entries(read: ReadEntry, tree: Tree, path: str) -> Values:
     """Read a mapping whose keys are names that the user chose."""
     expected, _ = ABOUT[path.rpartition(".")[2]]  # a path ends in the name of its section
     entries = _mapping(tree, path, expected)
@@ -290,11 +294,10 @@ class Reader:
 
     folder: Path
     """The directory of the file, which its relative paths start from."""
-    launchers: Mapping[str, type[LauncherOptions]]  # Launcher → its options
-    benchmarks: Callable[[str], Mapping[str, Option]] | None
-    """Returns a benchmark's options by `Option.word`, or raises RequestError; None: not checked."""
+    launchers: Launchers  # Launcher → its options
+    benchmarks: BenchmarkOptions | None  # None: not checked
 
-    def file(self, tree: Tree) -> dict[str, Any]:
+    def file(self, tree: Tree) -> Values:
         """Return the fields of a `Config` that a file has."""
         known: dict[str, ReadValue] = {
             **self._option_readers(Config),
@@ -366,7 +369,7 @@ class Reader:
         known["run"] = partial(_named_entries, self._benchmark)
         return Defaults(**_section(tree, path, known))
 
-    def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any]:
+    def _benchmark(self, name: str, tree: Tree, path: str) -> Values:
         # The defaults of a benchmark's options, by their long names.
         if not isinstance(tree, dict):
             raise _wrong_kind(path, tree, "a mapping of options to values")
@@ -430,6 +433,6 @@ def _assignment(name: str, value: Tree) -> Tree:
     return f"{name}={value}" if isinstance(value, str) else value
 
 
-def _by_field(values: Mapping[str, Any]) -> dict[str, Any]:
+def _by_field(values: Values) -> Values:
     """Return values of keys by the names of their fields."""
     return {key.replace("-", "_"): value for key, value in values.items()}

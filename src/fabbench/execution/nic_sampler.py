@@ -18,9 +18,10 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Host
 from fabbench.model.log import MARKER_SIGN, read_marker
+from fabbench.model.mappings import HostLines
 from fabbench.model.plan import Execution
 
-Read: TypeAlias = Callable[[], Mapping[str, Sequence[str]]]
+Read: TypeAlias = Callable[[], HostLines]
 """Returns the counters of hosts that answer, as lines."""
 View: TypeAlias = Callable[[Mapping[str, Traffic]], None]
 """Gets the traffic since its last call, by host, in a thread."""

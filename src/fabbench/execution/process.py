@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
@@ -110,6 +111,10 @@ def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
     return ("/bin/sh", "-c", _KEEPER, str(folder), *argv)
 
 
+Received: TypeAlias = tuple[bytes, bytes] | None
+"""What came on standard output and on standard error; None: both have ended."""
+
+
 class PipedProcess:
     """A program on pipes, which any thread may use. Ctrl-C does not reach it."""
 
@@ -141,7 +146,7 @@ class PipedProcess:
         for number in self._outputs:
             self._poll.register(number, select.POLLIN)
 
-    def receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def receive(self, timeout_s: float) -> Received:
         """Return what came on both outputs, after a wait if necessary; None at the end.
 
         Both are empty if nothing came in time, or if one of them has just ended.

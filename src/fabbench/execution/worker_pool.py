@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from fabbench.execution.background import in_background
 from fabbench.execution.session import Program
@@ -19,6 +19,8 @@ from fabbench.model.errors import MachineError
 
 T = TypeVar("T")
 U = TypeVar("U")
+Results: TypeAlias = Mapping[str, T | MachineError]
+"""Host, or whatever else is named → what work on it returned, or why it failed."""
 
 _HOSTS = 32
 """How many hosts are processed concurrently."""
@@ -156,7 +158,7 @@ def map_hosts(
     return {name: results[name] for name in items}
 
 
-def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+def require_all(results: Results[T]) -> dict[str, T]:
     """Return the results. Raise MachineError with the errors and hints of all hosts that failed."""
     succeeded: dict[str, T] = {}
     failed: dict[str, MachineError] = {}

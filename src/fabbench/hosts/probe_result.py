@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
+from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
 
@@ -188,6 +189,9 @@ class Probe:
         ports = (port.name for port in self.devices if port.link is link)
         return tuple(dict.fromkeys(ports))
 
+
+Probes: TypeAlias = Mapping[str, Probe]
+"""Host → what it reported."""
 
 # ---------------------------------------------------------------- lines SECTION<TAB>TEXT
 

@@ -6,7 +6,7 @@ register theirs: docs/add-a-launcher.md.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -17,8 +17,9 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
+from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.messages import redacted
-from fabbench.model.options import LauncherOptions
+from fabbench.model.options import LauncherOptions, Launchers
 from fabbench.model.plan import Execution, Plan, Step, Variant
 from fabbench.model.plugins import Plugins
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from fabbench.catalog.systems import System
     from fabbench.execution.script.target import ScriptTarget, VariantOverrides
     from fabbench.hosts.check import Check, HostRelations, Progress
-    from fabbench.hosts.probe_result import Probe
-    from fabbench.model.log import Ending
+    from fabbench.hosts.probe_result import Probes
+    from fabbench.model.log import ExecutionLines
     from fabbench.plan.request import RunRequest
     from fabbench.remote.transport import Transport
     from fabbench.report.table import Overview
@@ -189,7 +190,7 @@ def rendering_named(name: str) -> Rendering:
     return one_named("format", name, renderings())
 
 
-def options_of_formats() -> Mapping[str, type[LauncherOptions]]:
+def options_of_formats() -> Launchers:
     """Return the options of every format, by name."""
     return declared_options(renderings(), "FORMAT_OPTIONS")
 
@@ -232,7 +233,7 @@ class Leftovers:
 class Examined:
     """What is known about machines, for `fabbench.hosts.check`."""
 
-    probes: "Mapping[str, Probe]"  # Machine → everything it reported
+    probes: "Probes"  # Machine → everything it reported
     relations: "HostRelations"
     checks: "tuple[Check, ...]" = ()  # What is known without probing them
     # What is shown before the checks, such as the nodes of a cluster
@@ -251,17 +252,17 @@ class Allocation(Protocol):
         """Return the hosts and what they have."""
 
     @property
-    def documents(self) -> Mapping[str, str]:
+    def documents(self) -> Documents:
         """Return what was submitted to get the machines, without secrets: file name → document."""
 
-    def execute(self, execution: Execution) -> "Generator[str, None, Ending]":
+    def execute(self, execution: Execution) -> "ExecutionLines":
         """Run an execution. Yield the lines of its log, with markers. Return how it ended.
 
         The call itself may prepare the machines; counters are read after it and before the first
         line. Closing the generator, or an exception in it, leaves nothing running.
         """
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         """Read the NIC counters of hosts that answer: name → lines. Any thread may call it.
 
         Empty where they come with an execution's lines.
@@ -409,7 +410,7 @@ def launchers() -> Plugins[Launcher]:
     )
 
 
-def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
+def options_of_launchers() -> Launchers:
     """Return the options of every launcher, by name."""
     return declared_options(launchers())
 

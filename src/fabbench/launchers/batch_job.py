@@ -4,7 +4,7 @@ Its output is split into executions again.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -12,12 +12,13 @@ from fabbench.catalog.offline_inventory import require_names
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import MARKER_SIGN, Ending, Marker, read_marker
+from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Lines, Marker, read_marker
+from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.messages import redacted
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
 
-Follow = Callable[[str], Generator[str, None, None]]
+Follow = Callable[[str], Lines]
 """Submits a document and yields its lines; closing it ends the job."""
 
 _AROUND_S = 600.0  # For startup, shutdown and probing, in addition to the measurements
@@ -121,7 +122,7 @@ class Demux:
         self._current = ""
         self._requested: set[str] = set()  # Ids of the executions that were asked for so far
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """Yield the lines of one execution; of the last one, all to the end of the output.
 
         Return how it ended.
@@ -179,13 +180,13 @@ class JobAllocation:
         self._rendering = rendering
         self._name = name
         self._follow = follow
-        self._lines: Generator[str, None, None] | None = None  # None: nothing was submitted
+        self._lines: Lines | None = None  # None: nothing was submitted
         self._demux = Demux(lines=())
         self._waits_for_start = waits_for_start
-        self._documents: Mapping[str, str] = {}  # `name` → what was submitted, without secrets
+        self._documents: Documents = {}  # `name` → what was submitted, without secrets
 
     @property
-    def documents(self) -> Mapping[str, str]:
+    def documents(self) -> Documents:
         """Return the document that was submitted, without its secrets."""
         return self._documents
 
@@ -198,11 +199,11 @@ class JobAllocation:
         first = [*until_started(self._lines)] if self._waits_for_start else []
         self._demux = Demux(chain(first, self._lines))
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """Yield the lines of an execution; return how it ended."""
         return (yield from self._demux.execute(execution))
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         """Return nothing: the script prints the counters before and after each execution."""
         return {}
 

@@ -2,13 +2,14 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 
 from fabbench.launchers import notify
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
+from fabbench.model.log import Lines
 
 _LOOK_S = 0.5  # Between two looks at a job
 _SOON_S = 10.0  # How long a job is looked at often: one that starts at once, starts then
@@ -89,7 +90,7 @@ def held(job: Job, document: str) -> Iterator[None]:
     _end(job)
 
 
-def follow(job: Job, document: str) -> Generator[str, None, None]:
+def follow(job: Job, document: str) -> Lines:
     """Submit a document as a job, and yield the lines of its output; closing it ends the job."""
     with held(job, document):
         yield from job.lines()

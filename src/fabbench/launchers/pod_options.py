@@ -29,6 +29,7 @@ _VALUE = re.compile(rf"(?:{_WORD})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 Object: TypeAlias = dict[str, Any]
 """An object of a cluster, or a part of one, as the API takes and returns it."""
+Objects: TypeAlias = Sequence[Object]
 # Labels by which fabbench, Jobs and the MPI operator find pods.
 _RESERVED = re.compile(
     r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeAlias, TypeVar
 
 from fabbench.catalog.images import with_libraries
-from fabbench.execution.worker_pool import map_hosts, require_all
+from fabbench.execution.worker_pool import Results, map_hosts, require_all
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
@@ -36,7 +36,7 @@ T = TypeVar("T")
 @contextlib.contextmanager
 def connected(
     target: Target, names: Sequence[str], on_progress: OnProgress | None = None
-) -> Iterator[Mapping[str, SshTransport | MachineError]]:
+) -> Iterator[Results[SshTransport]]:
     """Connect to hosts. All are closed at the end."""
     options = target.options_as(SshOptions)
     if not all(names):
@@ -96,10 +96,6 @@ def probe(
     argv = ("env", *settings, *with_libraries(shell, variant.paths))
     done = connection.run(argv, stdin=script().encode(), timeout_s=_PROBE_S)
     return read_probe(done.out)
-
-
-Results: TypeAlias = Mapping[str, T | MachineError]
-"""Host → what a step of opening it returned, or why it failed."""
 
 
 def usable(results: Results[T], needs: Needs) -> dict[str, T]:

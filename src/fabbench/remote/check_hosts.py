@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from fabbench.execution.worker_pool import map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts
 from fabbench.hosts.check import Connection, HostRelations, Opening
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
@@ -124,8 +124,8 @@ def _start_to_listen(name: str, host: ProbedHost, address: str, token: str) -> s
 
 def _result_of_pair(
     pair: tuple[str, str],
-    ports: Mapping[str, str | MachineError],
-    attempts: Mapping[str, dict[str, Connection] | MachineError],
+    ports: Results[str],
+    attempts: Results[dict[str, Connection]],
 ) -> Connection:
     """Return what became of a connection: an error of either host says why it was not tried.
 

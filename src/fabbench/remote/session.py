@@ -8,7 +8,7 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -39,7 +39,8 @@ from fabbench.execution.worker_pool import (
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import Ending
+from fabbench.model.log import ExecutionLines
+from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.plan import Command, Execution, Step
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
 from fabbench.remote.transport import LostError, ProcessStream
@@ -224,7 +225,7 @@ class RemoteAllocation:
     remotes: tuple[RemoteHost, ...]  # Of each host; the same one for all virtual hosts of a machine
     agent: tuple[str, ...] = ()
     """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
-    documents: Mapping[str, str] = field(default_factory=dict)
+    documents: Documents = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
     concurrent: bool = True
     interrupted: threading.Event = field(default_factory=threading.Event)
@@ -244,7 +245,7 @@ class RemoteAllocation:
         inventory = self.inventory.part(hosts)
         return replace(self, inventory=inventory, remotes=remotes, interrupted=ended)
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """Run an execution over the hosts."""
         variant = execution.configuration.variant
         begun = time.monotonic()
@@ -262,7 +263,7 @@ class RemoteAllocation:
                 who = ", ".join(users)
                 yield f"{machine.name} (as {who})"
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         """Read the NIC counters of every host that answers."""
         by_name = {machine.name: machine for machine in self.machines}
         read = map_hosts(by_name, lambda machine: machine.run("counters").out)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fabbench.execution.background import in_background
-from fabbench.execution.process import LineDecoder, PipedProcess
+from fabbench.execution.process import LineDecoder, PipedProcess, Received
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
@@ -60,7 +60,7 @@ class ProcessStream(ABC):
         self._decoders = LineDecoder(), LineDecoder()
 
     @abstractmethod
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def _receive(self, timeout_s: float) -> Received:
         """Return what came on both outputs, after a wait if necessary; None at the end."""
 
     @abstractmethod
@@ -246,7 +246,7 @@ class PipedProgram(PipedProcess, ProcessStream):
         self._why_ssh_failed = failed
 
     @override
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def _receive(self, timeout_s: float) -> Received:
         return self.receive(timeout_s)
 
     @override

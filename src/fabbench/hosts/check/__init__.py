@@ -1,6 +1,6 @@
 """What is wrong with hosts, judging by what they report, and what to do about it. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from fabbench.hosts.check.consistency import among, clock, connections, opened
 from fabbench.hosts.check.model import (
@@ -16,7 +16,7 @@ from fabbench.hosts.check.model import (
     refusal,
 )
 from fabbench.hosts.check.one_host import CHECKS
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.probe_result import Probes
 from fabbench.model.errors import Exit, Fault
 from fabbench.model.hosts import Needs
 
@@ -39,7 +39,7 @@ _UNTRIED = HostRelations()
 
 
 def check_hosts(
-    probes: Mapping[str, Probe],
+    probes: Probes,
     needs: Needs = _ANYTHING,
     *,
     image: str = "",

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote
 
+from fabbench.execution.process import Received
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes.explain import explain
 from fabbench.launchers.pod_options import Object
@@ -422,7 +423,7 @@ class PodPipe(ProcessStream):
             raise lost(self.name, error) from error
 
     @override
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def _receive(self, timeout_s: float) -> Received:
         # None: the stream is closed, and all that came before has been returned.
         try:
             is_open = self._stream.is_open()

@@ -8,7 +8,7 @@ from functools import partial
 from fabbench.catalog.kubernetes_resources import EFA, PROFILES
 from fabbench.catalog.systems import efa_reaches, records, rows_of
 from fabbench.hosts.check import Check, Status, outcome_in
-from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
+from fabbench.launchers.kubernetes.nodes import Amount, Node, Nodes, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.report.table import Overview, Table
 
@@ -19,7 +19,7 @@ outcome = partial(outcome_in, "fabbench.launchers.kubernetes", "node_checks.toml
 
 
 def check_nodes(
-    nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
+    nodes: Nodes, tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
 ) -> tuple[Check, ...]:
     """Check nodes, each by itself and against the others. `tolerations` are those of the pods."""
     types = Counter(node.instance_type for node in nodes if node.instance_type)
@@ -166,7 +166,7 @@ def _zone(node: Node, common: str) -> Check:
     return outcome(f"zone.{found}", node=node, common=common)
 
 
-def nodes_table(nodes: Sequence[Node]) -> Overview:
+def nodes_table(nodes: Nodes) -> Overview:
     """Return the nodes as a table: a row per node, in the given order."""
     resources = sorted({node.resource for node in nodes if node.resource})
     fabric = "EFA" if set(resources) <= {EFA} else "FABRIC"

@@ -1,19 +1,19 @@
 """What a cluster has, whether the user may use it, and whether the device profile fits it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.kubernetes_resources import Profile
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.catalog.systems import System, system
-from fabbench.execution.worker_pool import map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts
 from fabbench.hosts.check import Check, refusal
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, Right, outcome
-from fabbench.launchers.kubernetes.nodes import Node, read_nodes
+from fabbench.launchers.kubernetes.nodes import Node, Nodes, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
@@ -98,7 +98,7 @@ def list_nodes(
     return read_nodes(objects_of["nodes"], objects_of["pods"], all_pods=all_pods)
 
 
-def _require_answers(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+def _require_answers(results: Results[T]) -> dict[str, T]:
     """Return all answers, or raise the first error: all requests go to the same cluster."""
     answers: dict[str, T] = {}
     for name, answer in results.items():
@@ -193,7 +193,7 @@ def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
         )
 
 
-def notify_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> None:
+def notify_undeclared(options: ClusterPodOptions, chosen: Nodes) -> None:
     """Report that nodes have a fabric that pods do not use, because no profile is declared."""
     profile = chosen[0].profile  # the nodes are alike
     # With mounts it has to be declared: it makes pods privileged.

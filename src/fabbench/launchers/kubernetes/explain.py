@@ -1,11 +1,11 @@
 """Why a pod does not run, or ended: in the cluster's words, with advice of messages.toml. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from fabbench.launchers.kubernetes.nodes import (
-    Node,
+    Nodes,
     meta_of,
     name_of,
     requests,
@@ -13,7 +13,7 @@ from fabbench.launchers.kubernetes.nodes import (
     status_of,
     true_condition,
 )
-from fabbench.launchers.pod_options import Object
+from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model import known_messages
 from fabbench.model.known_messages import Explanation
 from fabbench.model.messages import shorten
@@ -43,7 +43,7 @@ def explain(on: str, subject: str, message: str, **values: str) -> Explanation:
 
 
 def explain_pod(
-    pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node] = ()
+    pod: Object, events: Iterable[Object] = (), nodes: Nodes = ()
 ) -> Explanation | None:
     """Explain why a pod does not run; None: nothing is wrong or known yet."""
     of_pod = _events_of(events, pod)
@@ -105,7 +105,7 @@ def _in_one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_end(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod that was ended, or whose containers have ended badly."""
     for announcement in _announcements(pod, events):
         yield explain("ended", _subject(pod), announcement)
@@ -120,7 +120,7 @@ def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]
             yield explain("terminated", _subject(pod), _reason_and_message(state))
 
 
-def _announcements(pod: Object, events: Sequence[Object]) -> Iterator[str]:
+def _announcements(pod: Object, events: Objects) -> Iterator[str]:
     """Yield what a pod's status, a condition and events say of who ended it, and why."""
     status = status_of(pod)
     if status.get("reason"):
@@ -139,7 +139,7 @@ def _explain_exit(pod: Object, status: int, message: str) -> Explanation:
     return explain("exit", _subject(pod), str(status), why=why)
 
 
-def _explain_lost_node(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
+def _explain_lost_node(pod: Object, nodes: Nodes) -> Iterator[Explanation]:
     """Explain a pod whose node is gone or not ready, or that is being deleted.
 
     Without `nodes`, nothing is known of them.
@@ -163,7 +163,7 @@ def _container_states(pod: Object, name: str) -> Iterator[Object]:
             yield {**state, "image": container.get("image", "")}
 
 
-def _explain_waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_waiting(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod whose container cannot start, such as for its image."""
     for state in _container_states(pod, "waiting"):
         reason = state.get("reason", "")
@@ -173,7 +173,7 @@ def _explain_waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanat
         yield explain("waiting", _subject(pod), message)
 
 
-def _image_failure(state: Object, events: Sequence[Object]) -> str:
+def _image_failure(state: Object, events: Objects) -> str:
     """Return why an image cannot be pulled, as the registry says.
 
     A back-off drops the registry's answer; the event of the last attempt keeps it, and reads the
@@ -187,7 +187,7 @@ def _image_failure(state: Object, events: Sequence[Object]) -> str:
     return f"{reason}: {state['image']}: {answer}"
 
 
-def _explain_unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_unscheduled(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod without a node, by its condition or else by events, the last one first."""
     if spec_of(pod).get("nodeName"):
         return
@@ -205,7 +205,7 @@ def _is_unscheduled(condition: Object) -> bool:
     return condition.get("type") == "PodScheduled" and condition.get("status") == "False"
 
 
-def _explain_setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_setup(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod that has a node and no container yet, by its last event; neither is final."""
     status = status_of(pod)
     if status.get("phase") != "Pending" or not events:

@@ -15,7 +15,7 @@ from typing import Any
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.kubernetes_resources import Mount, PodResources, Profile, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
-from fabbench.launchers.pod_options import Object, PodOptions, filled, forms
+from fabbench.launchers.pod_options import Object, Objects, PodOptions, filled, forms
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
 
@@ -134,7 +134,7 @@ def _indexed(spec: RunSpec, pods: Object, *, live: bool = False) -> Object:
     return manifest("job", spec, live=live, labels=labels, backoff=backoff, pods=pods)
 
 
-def owned_by(objects: Sequence[Object], owner: Object) -> tuple[Object, ...]:
+def owned_by(objects: Objects, owner: Object) -> tuple[Object, ...]:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
     meta = owner["metadata"]
     reference = {

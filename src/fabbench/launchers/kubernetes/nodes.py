@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fabbench.catalog.kubernetes_resources import (
     EFA,
@@ -17,7 +17,7 @@ from fabbench.catalog.kubernetes_resources import (
     whole_number,
 )
 from fabbench.catalog.systems import System, instance, plain
-from fabbench.launchers.pod_options import Object
+from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
 
@@ -117,6 +117,9 @@ class Node:
         return self.labels.get("kubernetes.io/hostname", self.name)
 
 
+Nodes: TypeAlias = Sequence[Node]
+
+
 def read_nodes(
     nodes: Iterable[Object],
     pods: Iterable[Object] = (),
@@ -132,7 +135,7 @@ def read_nodes(
     return tuple(read(node, pods_on[name_of(node)]) for node in nodes)
 
 
-def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = True) -> Node:
+def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Node:
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
     labels = labels_of(node)
     amounts = _amounts(node, pods, all_pods=all_pods)

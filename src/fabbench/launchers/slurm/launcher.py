@@ -18,7 +18,7 @@ from fabbench.execution.mpirun import MpiHosts, srun
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.probe_result import Probes
 from fabbench.launchers import (
     NODES,
     SWITCH,
@@ -87,7 +87,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
 
 def probe_nodes(
     login_node: LoginNode, requested: Sequence[SlurmNode], target: Target, needs: Needs
-) -> tuple[Mapping[str, Probe], HostRelations]:
+) -> tuple[Probes, HostRelations]:
     """Probe nodes in a job.
 
     Nodes that did not answer are unreachable, with Slurm's message as the reason.
@@ -243,7 +243,7 @@ class SlurmLauncher(Launcher):
             if target.hosts:
                 shown = [node for node in shown if node.name in target.hosts]
             idle = [node for node in shown if node.idle][: target.nodes]  # None: all
-            probes: Mapping[str, Probe] = {}
+            probes: Probes = {}
             relations = HostRelations()
             if deep and idle:
                 progress("probing the nodes", 0, len(idle))

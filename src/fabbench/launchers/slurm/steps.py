@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fabbench.execution.awake import awake_s
@@ -23,7 +23,8 @@ from fabbench.launchers.slurm.scontrol import JobState, explain_end, is_unknown_
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import Ending
+from fabbench.model.log import ExecutionLines, Lines
+from fabbench.model.mappings import Documents
 from fabbench.model.messages import shorten
 from fabbench.model.plan import Execution
 from fabbench.remote.session import MARK, RemoteProcess
@@ -160,7 +161,7 @@ class JobSteps:
         ended: threading.Event | None = None,
         limit_s: float = math.inf,
         on_silence: Callable[[], None] = lambda: None,
-    ) -> Generator[str, None, None]:
+    ) -> Lines:
         """Run a script as a step on the first of some nodes, and yield its lines.
 
         Closing it ends it. `on_silence` is called every few seconds while it prints nothing. Raise
@@ -319,7 +320,7 @@ class HeldNodes(JobAllocation):
         self,
         inventory: Inventory,
         steps: JobSteps,
-        documents: Mapping[str, str],
+        documents: Documents,
         ended: threading.Event | None = None,
     ) -> None:
         """`documents` are what was submitted to get the nodes.
@@ -347,7 +348,7 @@ class HeldNodes(JobAllocation):
         super().submit(replace(source, request=request))
 
     @override
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """End the script after its last execution, or if this one is abandoned."""
         self._executions_left -= 1
         goes_on = False
@@ -359,7 +360,7 @@ class HeldNodes(JobAllocation):
             if not goes_on:
                 self.close()
 
-    def _follow_script(self, document: str) -> Generator[str, None, None]:
+    def _follow_script(self, document: str) -> Lines:
         """Run the script as a step on these nodes, and yield its lines."""
         names = [host.name for host in self.inventory.hosts]
         return self._steps.follow(document, names, ended=self._ended, limit_s=self._limit_s)
