@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fabbench.catalog.offline_inventory import require_names
+from fabbench.execution.script.words import script_template
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.hosts import Inventory
@@ -26,33 +27,14 @@ _EACH_STEP_S = 30
 _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
 
 
-_LOG_IN = r"""# Everywhere: an sshd that takes the environment of who logs in; its key logs in, too.
-mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
-ssh-keygen -q -t ed25519 -N '' -f id_ed25519
-printf '%s\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' 'SendEnv *' >config
-sshd=(/usr/sbin/sshd @SSHD@ -p @PORT@ -h ~/.ssh/id_ed25519 -o 'AcceptEnv=*')
-if [ "@NUMBER@" != 0 ]; then # the first one's key may log in to the others
-    scan() { ssh-keyscan -p @PORT@ -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
-    until scan >authorized_keys; do sleep 1; done 2>/dev/null
-    echo $BASHPID >pid && exec "${sshd[@]}" -D
-fi
-"${sshd[@]}" || exit
-for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
-complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; }
-"""
-
-
 def log_in(number: str, *, port: int, sshd: str) -> str:
     """Return the part of a script that lets the first of all `hosts` reach the others by ssh.
 
     All run it. `number` is a host's own, `sshd` more options. The others stay in it until the
     first one calls `complete`.
     """
-    values = {"@NUMBER@": number, "@PORT@": str(port), "@SSHD@": sshd}
-    text = _LOG_IN
-    for name, value in values.items():
-        text = text.replace(name, value)
-    return text
+    template = script_template("fabbench.launchers", "log_in.txt")
+    return template.render(number=number, port=port, sshd=sshd)
 
 
 @dataclass(slots=True)
