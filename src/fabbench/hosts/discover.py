@@ -230,8 +230,8 @@ def _versions(probe: Probe) -> dict[str, str]:
         "efa_installer": probe.efa_installer,
         "efa_driver": probe.efa_driver,
         "nvidia_driver": probe.gpu_driver,
-        "nic_driver": probe.of_nics("driver"),
-        "nic_firmware": probe.of_nics("firmware"),
+        "nic_driver": probe.nic_driver,
+        "nic_firmware": probe.nic_firmware,
         "mpi": f"{mpi.kind} {mpi.version}" if mpi else "",
         "kernel": probe.kernel,
     }

@@ -450,7 +450,6 @@ _SECTIONS = frozenset(
         "sys",
         "ibv",
         "fi_info",
-        "fi_version",
         "gpu",
         "gpu.work",
         "library",
@@ -515,7 +514,6 @@ def read_probe(lines: Iterable[str]) -> Probe:
         topology=read_topology(answer, devices, gpus),
         domains=_once(read_fi_info(answer.all("fi_info"))),
         fi_info=answer.result("fi_info"),
-        libfabric=_libfabric(answer.all("fi_version")),
         efa_driver=answer.sysfs.at("module", "efa", "version").text,
         gpus=gpus,
         nvidia_smi=answer.result("gpu"),
@@ -555,16 +553,6 @@ def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
             yield fact.field, fact.read(text)
         elif answer.first(fact.section) and not matches:
             answer.cannot_read(fact.section, answer.first(fact.section))
-
-
-def _libfabric(lines: Sequence[str]) -> str:
-    """Return the version that ``fi_info --version`` prints for libfabric, else the first one."""
-    versions: dict[str, str] = {}
-    for line in lines:
-        name, _, version = line.partition(": ")
-        versions.setdefault(name, version.strip())
-    first = next(iter(versions.values()), "")
-    return versions.get("libfabric", first)
 
 
 def _gpu_processes(answer: Answer) -> int | None:

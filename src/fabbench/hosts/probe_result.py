@@ -169,20 +169,28 @@ class Probe:
         return tuple(path for path in plugins if "ofi" in path)
 
     @property
-    def nccl(self) -> tuple[str, ...]:
+    def nccl(self) -> str:
         """Return the versions of NCCL in file names (``libnccl.so.2.21.5``)."""
         matches = (re.search(r"/libnccl\.so\.(.*\..*\..*)$", path) for path in self.libraries)
-        return tuple(sorted({match[1] for match in matches if match}))
+        versions = {match[1] for match in matches if match}
+        return ", ".join(sorted(versions))
 
     @property
     def gpu_driver(self) -> str:
         """Return the version of the NVIDIA driver."""
         return self.nvidia_driver or next((gpu.driver for gpu in self.gpus), "")
 
-    def of_nics(self, fact: str) -> str:
-        """Return what the RDMA devices have of a fact of `NodeDevice`: each value once."""
-        values = {getattr(device, fact) for device in self.topology.values()}
-        return ", ".join(sorted(values - {""}))
+    @property
+    def nic_driver(self) -> str:
+        """Return the drivers of the RDMA devices, each once."""
+        drivers = {device.driver for device in self.topology.values()}
+        return ", ".join(sorted(drivers - {""}))
+
+    @property
+    def nic_firmware(self) -> str:
+        """Return the firmware of the RDMA devices, each once."""
+        versions = {device.firmware for device in self.topology.values()}
+        return ", ".join(sorted(versions - {""}))
 
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""

@@ -61,10 +61,12 @@ class CheckOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to do where hosts differ: a record of differences.toml."""
+    """Something that should be the same on all hosts: a record of differences.toml."""
 
     what: str
-    advice: str
+    advice: str  # What to do where hosts differ
+    value: str = ""  # Where it is in `HostChecks`; empty: it stands for several things
+    always: bool = False  # Whether it is checked even if no host reports it
 
 
 @cache
@@ -75,10 +77,10 @@ def outcomes(package: str, file: str) -> Mapping[str, CheckOutcome]:
 
 
 @cache
-def advice_on_differences() -> Mapping[str, str]:
-    """Return what differs between hosts → what to do."""
+def differences() -> Mapping[str, HostDifference]:
+    """Return what should be the same on all hosts, by its name."""
     loaded = records.load("fabbench.hosts.check", "differences.toml", HostDifference)
-    return {each.what: each.advice for each in loaded}
+    return {each.what: each for each in loaded}
 
 
 def outcome_in(
@@ -162,6 +164,31 @@ class HostChecks:
     def reached_at(self) -> str:
         """Where the others reach the host, else where ssh came in; empty: not known."""
         return self.address or self.probe.ssh_address
+
+    @property
+    def interface(self) -> str:
+        """The interface with the address where others reach the host; empty: not known.
+
+        Without that address, the one of the ssh connection counts, else the default route.
+        """
+        probe = self.probe
+        if not self.reached_at:
+            return probe.default_interface if probe.whole else ""
+        for each in probe.interfaces:
+            if each.address == self.reached_at:
+                return each.name
+        if not probe.whole or probe.interfaces:
+            return ""  # The address is of none of them, or of one that was not reported
+        return probe.default_interface  # The host lists no interfaces at all
+
+    @property
+    def mpirun(self) -> str:
+        """The mpirun; which number of Open MPI it is shows in its version."""
+        mpi = self.probe.mpi
+        if mpi is None:
+            return ""
+        kind = mpi.kind.rstrip(" 45")  # `Open MPI 4` and `Open MPI 5`
+        return f"{kind} {mpi.version} at {mpi.program}"
 
     @property
     def reports_efa(self) -> bool:
