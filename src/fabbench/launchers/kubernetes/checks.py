@@ -252,10 +252,9 @@ class Right:
         return f"{self.verb} {self.full_resource}{group}"
 
 
-_RIGHTS = list(records(Right, rows_of("rights.csv", "fabbench.launchers.kubernetes")))
-KUBERNETES_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "kubernetes"})
-"""For ``--on kubernetes``, in the order in which they are checked."""
-MPIJOB_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "mpijob"})
-"""For ``--on mpijob``: the operator creates pods and everything else."""
-CLAIM_RIGHT = _RIGHTS[-1]  # The last row there
-"""For --cluster-profile efa-dra."""
+_RIGHTS = tuple(records(Right, rows_of("rights.csv", "fabbench.launchers.kubernetes")))
+
+
+def rights_for(*what: str) -> tuple[Right, ...]:
+    """Return the rights that everybody needs, and those for `what`: a launcher, or ``claims``."""
+    return tuple(each for each in _RIGHTS if each.only in {"", *what})

@@ -12,7 +12,7 @@ from fabbench.hosts.check import Check, refusal
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
-from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, Right, outcome
+from fabbench.launchers.kubernetes.checks import Right, outcome
 from fabbench.launchers.kubernetes.nodes import Node, Nodes, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
@@ -177,15 +177,9 @@ def _may_be_of(profile: Profile, of_type: System) -> bool:
     return of_type.fabric in {"", *profile.fabrics}
 
 
-def rights_of_profile(options: ClusterPodOptions) -> tuple[Right, ...]:
-    """Return the additional rights that a run with the profile needs."""
-    return (CLAIM_RIGHT,) if options.profile is not None and options.profile.device_class else ()
-
-
 def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
     """Raise MachineError if pods must claim devices but the cluster does not support that."""
-    # Only a profile whose pods claim devices needs rights of its own.
-    if rights_of_profile(options) and not api.serves("ResourceClaimTemplate"):
+    if options.claims_devices and not api.serves("ResourceClaimTemplate"):
         raise MachineError(
             f"The cluster of {api.context} has no resourceclaimtemplates (resource.k8s.io/v1).",
             hint="Kubernetes has them from 1.34 on. Drop --cluster-profile "

@@ -16,7 +16,7 @@ from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi, PodConnection, retry
-from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, check_nodes, nodes_table
+from fabbench.launchers.kubernetes.checks import check_nodes, nodes_table, rights_for
 from fabbench.launchers.kubernetes.discover import (
     api_of,
     check_pod,
@@ -27,7 +27,6 @@ from fabbench.launchers.kubernetes.discover import (
     reject_profile_conflicts,
     require_claims,
     require_rights,
-    rights_of_profile,
 )
 from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed
 from fabbench.launchers.kubernetes.manifests import RunSpec, workload
@@ -153,8 +152,7 @@ class KubernetesLauncher(Launcher):
     name = "kubernetes"
     groups_by = (LABEL,)
     options: type[ClusterPodOptions] = KubernetesOptions
-    rights: tuple[Right, ...] = KUBERNETES_RIGHTS
-    rights_example = "examples/rbac.yaml"  # What grants them
+    rights_example = "examples/rbac.yaml"  # What grants what a run needs
     workload = staticmethod(workload)
     """The objects of a run in order of creation: the first owns the others."""
     inherits = True
@@ -196,7 +194,8 @@ class KubernetesLauncher(Launcher):
         return ()
 
     def _require_rights(self, api: KubernetesApi, options: ClusterPodOptions) -> None:
-        require_rights(api, (*self.rights, *rights_of_profile(options)), self.rights_example)
+        claims = ("claims",) if options.claims_devices else ()
+        require_rights(api, rights_for(self.name, *claims), self.rights_example)
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:

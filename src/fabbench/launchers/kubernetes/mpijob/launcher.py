@@ -3,7 +3,7 @@
 from fabbench.hosts.check import Check, refusal
 from fabbench.launchers.kubernetes import ClusterPodOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi
-from fabbench.launchers.kubernetes.checks import MPIJOB_RIGHTS, outcome
+from fabbench.launchers.kubernetes.checks import outcome
 from fabbench.launchers.kubernetes.discover import require_claims
 from fabbench.launchers.kubernetes.launcher import KubernetesLauncher
 from fabbench.launchers.kubernetes.manifests import (
@@ -44,7 +44,6 @@ class MpiJobLauncher(KubernetesLauncher):
 
     name = "mpijob"
     options = MpiJobOptions
-    rights = MPIJOB_RIGHTS
     rights_example = "examples/rbac-mpijob.yaml"
     workload = staticmethod(workload)
 
