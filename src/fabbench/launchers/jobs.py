@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 
+from fabbench.execution.waiting import moments
 from fabbench.launchers import notify
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
@@ -155,8 +156,7 @@ def _end(job: Job) -> None:
 
 def await_end(job: Job) -> None:
     """Wait until a job that was cancelled is over. Raise MachineError if that takes long."""
-    deadline = time.monotonic() + _END_S
-    while job.phase() is not Phase.OVER:
-        if time.monotonic() > deadline:
-            raise MachineError(f"It was cancelled, and still exists after {_END_S:.0f} s.")
-        time.sleep(_LOOK_S)
+    for _ in moments(_END_S, _LOOK_S):
+        if job.phase() is Phase.OVER:
+            return
+    raise MachineError(f"It was cancelled, and still exists after {_END_S:.0f} s.")

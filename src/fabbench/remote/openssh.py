@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fabbench.execution.process import WILL, PipedProcess, kept, private_folder
 from fabbench.execution.script.words import login_command
+from fabbench.execution.waiting import moments
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import explain
@@ -168,9 +169,9 @@ class OpenSsh(SshTransport):
             return self.lost("it is closed")
         if self._master is not None:
             # A master that dies with its connection ends shortly after its programs.
-            deadline = time.monotonic() + _DIES_S
-            while not self._master.ended() and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+            for _ in moments(_DIES_S, _POLL_S):
+                if self._master.ended():
+                    break
         if self.alive and self._master_answers():
             if not any(_REFUSED in line for line in stderr):
                 return None  # The connection is up: the status is the program's

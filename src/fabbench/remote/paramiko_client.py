@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fabbench.execution.process import SEND_S, Received
 from fabbench.execution.script.words import login_command
+from fabbench.execution.waiting import moments
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.ssh_transport import (
@@ -283,11 +284,9 @@ class _Channel(ProcessStream):
     @override
     def _exit_status(self) -> int:
         """The status follows the end of the outputs; none does if a signal ended the program."""
-        deadline = time.monotonic() + _STATUS_S
-        while not self._channel.exit_status_ready() and self._owner.alive:
-            if time.monotonic() >= deadline:
+        for _ in moments(_STATUS_S, _POLL_S):
+            if self._channel.exit_status_ready() or not self._owner.alive:
                 break
-            time.sleep(_POLL_S)
         status = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         if status < 0 and not self._owner.alive:
             raise self._owner.lost("the other side closed it")

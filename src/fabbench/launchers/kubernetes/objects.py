@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Self, TypeAlias
 
 from fabbench.execution.background import in_background
+from fabbench.execution.waiting import moments
 from fabbench.launchers import Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.api import (
@@ -677,14 +678,11 @@ class JobRun:
 
         The reason may come a little later: wait for it.
         """
-        deadline = time.monotonic() + _REASON_S
         try:
-            while True:
+            for _ in moments(_REASON_S, _POLL_S):
                 end = self._end_of(name)
-                # Vague: it was killed or deleted, and not yet said why
-                if not end.is_vague or time.monotonic() > deadline:
+                if not end.is_vague:  # else it was killed or deleted, and not yet said why
                     break
-                time.sleep(_POLL_S)
         except MachineError:
             return f"The pod {name} is no longer running."
         node = ""  # known of pods that were ready once

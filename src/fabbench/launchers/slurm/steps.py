@@ -8,12 +8,12 @@ import contextlib
 import itertools
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fabbench.execution.awake import awake_s
 from fabbench.execution.session import SOURCED, exports
+from fabbench.execution.waiting import moments
 from fabbench.execution.worker_pool import OutputQueue
 from fabbench.launchers import AllocationLostError, RenderInput, rendering_named
 from fabbench.launchers.batch_job import JobAllocation, longest_s
@@ -223,11 +223,10 @@ class JobSteps:
         A job that is completing is over, too; why it ended is known a little later.
         """
         with _as_allocation_lost():
-            answer = show_job(self.login_node, self.job)
-            deadline = time.monotonic() + _COMPLETING_S
-            while _is_completing(state_in(answer)) and time.monotonic() <= deadline:
-                time.sleep(_POLL_S)
+            for _ in moments(_COMPLETING_S, _POLL_S):
                 answer = show_job(self.login_node, self.job)
+                if not _is_completing(state_in(answer)):
+                    break
         state = state_in(answer)
         if state is None and not is_unknown_job(answer):
             text = shorten(" ".join(answer)) or "no output"
