@@ -5,6 +5,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fabbench.execution.worker_pool import require_all
@@ -57,12 +58,9 @@ class LoginNode:
         command = with_batch_path(argv)
         return self._connection.run(command, stdin=stdin, timeout_s=timeout_s)
 
-    def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
+    def run_idempotent(self, argv: Sequence[str]) -> Done:
         """Run a command that may run twice: again if the connection broke, with an agent."""
-
-        def run_once() -> Done:
-            return self.run(argv, timeout_s=timeout_s)
-
+        run_once = partial(self.run, argv)
         return run_once() if self._agent is None else self._agent.with_reconnect(run_once)
 
 

@@ -18,7 +18,6 @@ from fabbench.model.mappings import Variables
 from fabbench.model.messages import action
 
 POLL_S = 0.5
-_ANSWER_S = 10.0
 _MAX_ERR_LINES = 1000
 LONGEST_ANSWER = 16 << 20
 """Bytes of output of a program that is run to its end: fabbench's own print much less."""
@@ -187,15 +186,6 @@ class Transport(ABC):
 
     def leave_will(self, argv: Sequence[str]) -> None:  # noqa: B027 - not everywhere possible
         """Have a program run there if fabbench is killed."""
-
-    def answers(self) -> bool:
-        """Check whether the machine runs programs. If not, the connection is broken, and closed."""
-        try:
-            self.run(("true",), timeout_s=_ANSWER_S)
-        except MachineError:
-            self.close()
-            return False
-        return True
 
     def close(self) -> None:
         """Close the connection. Programs there keep running."""
