@@ -104,13 +104,17 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     )
 
 
-def _rank_command(command: Command, hosts: MpiHosts) -> Iterator[str]:
-    # Output by lines (stdbuf -oL): ranks that share a pipe would mix theirs.
+def env_words(command: Command, env: Variables) -> Iterator[str]:
+    """Yield the words that start a command with these variables, and without those to unset."""
     yield "env"
     for name in command.unset:
         yield from ("-u", name)
-    env = {**hosts.env, **command.env}
     yield from (f"{name}={value}" for name, value in env.items())
+
+
+def _rank_command(command: Command, hosts: MpiHosts) -> Iterator[str]:
+    # Output by lines (stdbuf -oL): ranks that share a pipe would mix theirs.
+    yield from env_words(command, {**hosts.env, **command.env})
     program = hosts.programs.get(command.argv[0], command.argv[0])
     yield from ("stdbuf", "-oL", program, *command.argv[1:])
 

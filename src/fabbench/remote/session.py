@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from fabbench.execution.awake import awake_s
-from fabbench.execution.mpirun import MpiHosts
+from fabbench.execution.mpirun import MpiHosts, env_words
 from fabbench.execution.runner import run_steps
 from fabbench.execution.session import (
     DEBUG,
@@ -355,14 +355,10 @@ class RemoteSession(Session):
     def exec(self, command: Command) -> RemoteProcess:
         remote = self._allocation.remotes[command.host]
         programs = self._hosts[command.host].programs
-        words = ["env"]
-        for name in command.unset:
-            words += ("-u", name)
         # mpirun's files are removed with the directory, even if it is killed.
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
-        words += (f"{name}={value}" for name, value in env.items())
         first, *arguments = command.argv
-        words += (programs.get(first, first), *arguments)
+        words = [*env_words(command, env), programs.get(first, first), *arguments]
         if command.inherited:
             # From a file: arguments show in the list of processes, and values may be secret.
             path = f"{remote.folder}/{_ENV}"

@@ -17,7 +17,7 @@ from typing import Any
 from fabbench import __version__
 from fabbench.catalog.nccl_environment import REASONS
 from fabbench.counters.execution_counters import expected_facts
-from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
+from fabbench.execution.mpirun import MpiHosts, env_words, inherited, options, srun
 from fabbench.execution.script.target import SRUN, ScriptTarget
 from fabbench.execution.script.words import (
     array,
@@ -299,13 +299,9 @@ class _Script:
         # If they were missing, the libraries of the host would be measured.
         if folders := self._target.folders:
             yield from ("bash", "-c", _REQUIRE, str(len(folders)), *folders)
-        yield "env"
-        for name in command.unset:
-            yield from ("-u", name)
-        for name, value in command.env.items():
-            # Without a debug file, debug lines are printed.
-            if "{folder}" not in value:
-                yield f"{name}={value}"
+        # Without a debug file, debug lines are printed.
+        env = {name: value for name, value in command.env.items() if "{folder}" not in value}
+        yield from env_words(command, env)
 
     def _step_of_ranks(self, step: Step, arrays: Sequence[str], indent: str) -> str:
         """Return a step. The environment of its ranks is in `arrays`; without any, in the step."""
