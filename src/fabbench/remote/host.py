@@ -37,7 +37,7 @@ _UNANSWERED_S = 15.0
 _AGAIN_S = 0.5
 AGENT_PREFIX = "fabbench-agent: "
 FLOODED = f"{AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
-HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
+_HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
 # An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove
 # it. A program there may be what a benchmark compiles as it runs.
 _PUT = (
@@ -62,6 +62,14 @@ def agent_script() -> str:
     """Return the text of the agent."""
     agent = (files("fabbench.remote") / "agent.sh").read_text("utf-8")
     return f"{SNAPSHOT}{end_programs_script()}\n{agent}"
+
+
+def after_login(lines: list[str]) -> list[str] | None:
+    """Return what the agent printed after its first line; None: that is not among the lines."""
+    for number, line in enumerate(lines, 1):
+        if line.endswith(_HERE):  # what the login printed last may lack its newline
+            return lines[number:]
+    return None
 
 
 class RemoteHost:
@@ -307,10 +315,8 @@ class RemoteHost:
         """Return what a mode printed, without what the login printed. Raise its failure."""
         if done.status:
             raise self.failure(done.err, f"with status {done.status}")
-        # At the end of a line: what the login printed last may lack its newline.
-        numbers = (number for number, line in enumerate(done.out) if line.endswith(HERE))
-        number_of_here = next(numbers, -1)  # Without that line, all of it is kept
-        return replace(done, out=done.out[number_of_here + 1 :])
+        rest = after_login(done.out)
+        return done if rest is None else replace(done, out=rest)
 
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
         """Return the error of the agent, from its standard error; `how` it exited, in words."""

@@ -42,7 +42,7 @@ from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines
 from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.plan import Command, Execution, Step
-from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
+from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login
 from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
@@ -109,12 +109,10 @@ def _after_login(pipe: ProcessStream) -> Iterator[Sequence[str]]:
     """Yield what the agent prints, without what the login printed before it."""
     batches = pipe.batches()
     for batch in batches:
-        # At the end of a line: what the login printed last may lack its newline.
-        numbers = (number for number, line in enumerate(batch) if line.endswith(HERE))
-        number_of_here = next(numbers, None)
-        if number_of_here is not None:
-            if rest := batch[number_of_here + 1 :]:
-                yield rest
+        rest = after_login(batch)
+        if rest:
+            yield rest
+        if rest is not None:
             break
     yield from batches
 
