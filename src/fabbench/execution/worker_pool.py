@@ -160,16 +160,15 @@ def map_hosts(
 
 def require_all(results: Results[T]) -> dict[str, T]:
     """Return the results. Raise MachineError with the errors and hints of all hosts that failed."""
-    succeeded: dict[str, T] = {}
-    failed: dict[str, MachineError] = {}
-    for name, result in results.items():
-        if isinstance(result, MachineError):
-            failed[name] = result
-        else:
-            succeeded[name] = result
+    failed = {name: each for name, each in results.items() if isinstance(each, MachineError)}
     if failed:
         raise _error_of_all(failed)
-    return succeeded
+    return succeeded(results)
+
+
+def succeeded(results: Results[T]) -> dict[str, T]:
+    """Return the results of work that did not fail."""
+    return {name: each for name, each in results.items() if not isinstance(each, MachineError)}
 
 
 def _error_of_all(failed: Mapping[str, MachineError]) -> MachineError:

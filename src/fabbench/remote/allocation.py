@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeAlias, TypeVar
 
 from fabbench.catalog.images import with_libraries
-from fabbench.execution.worker_pool import Results, map_hosts, require_all
+from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
@@ -104,12 +104,11 @@ def usable(results: Results[T], needs: Needs) -> dict[str, T]:
     Of hosts that may be divided, those that can be used are enough: the plan takes what is there.
     Otherwise each is needed: raise MachineError if one failed.
     """
-    lost = failures(results)
-    fine = {name: result for name, result in results.items() if name not in lost}
+    fine = succeeded(results)
     # A ladder, whose programs are optional, tests a node alone, too; a sweep needs a pair
     fewest = 1 if needs.optional else 2
     if needs.divided and len(fine) >= fewest:
-        return require_all(fine)
+        return fine
     return require_all(results)
 
 
@@ -223,11 +222,8 @@ def clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
     def clean_all() -> list[str]:
         # In threads, which continue when this one is interrupted.
         cleaned = map_hosts({remote.name: remote for remote in remotes}, RemoteHost.clean)
-        sentences: list[str] = []
-        for texts in cleaned.values():
-            if not isinstance(texts, MachineError):  # `clean` makes sentences of its errors
-                sentences += texts
-        return sentences
+        # `clean` makes sentences of its errors.
+        return list(chain.from_iterable(succeeded(cleaned).values()))
 
     try:
         return clean_all()

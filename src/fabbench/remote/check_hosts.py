@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from fabbench.execution.worker_pool import Results, map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
@@ -79,7 +79,7 @@ def _try_connections(
 
     ports = map_hosts({name: name for name in addresses}, listen, workers)
     # The others have an error in place of a port: nothing connects to them, and they try nothing.
-    listening = {name: name for name, port in ports.items() if isinstance(port, str)}
+    listening = {name: name for name in succeeded(ports)}
 
     def attempt(name: str) -> dict[str, Connection]:
         # The host answers a line for each request: "tried NUMBER" and, if it failed, why.
@@ -163,7 +163,7 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     failures = [error for error in answers.values() if isinstance(error, MachineError)]
     if failures and len(failures) == len(answers):
         raise failures[0]  # Most likely all for one reason, as a wrong --interface
-    addresses = {name: one for name, one in answers.items() if isinstance(one, str)}
+    addresses = succeeded(answers)
     known = {name: address for name, address in addresses.items() if address}
     connections = _try_connections(probed, known) if len(known) > 1 else {}
     for name, answer in answers.items():

@@ -35,6 +35,7 @@ from fabbench.execution.worker_pool import (
     QueueClosedError,
     map_hosts,
     require_all,
+    succeeded,
 )
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -264,8 +265,7 @@ class RemoteAllocation:
     def counters(self) -> HostLines:
         """Read the NIC counters of every host that answers."""
         by_name = {machine.name: machine for machine in self.machines}
-        read = map_hosts(by_name, lambda machine: machine.run("counters").out)
-        return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
+        return succeeded(map_hosts(by_name, lambda machine: machine.run("counters").out))
 
 
 class RemoteSession(Session):

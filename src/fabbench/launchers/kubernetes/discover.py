@@ -7,7 +7,7 @@ from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.kubernetes_resources import Profile
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.catalog.systems import System, system
-from fabbench.execution.worker_pool import Results, map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts, succeeded
 from fabbench.hosts.check import Check, refusal
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
@@ -100,12 +100,10 @@ def list_nodes(
 
 def _require_answers(results: Results[T]) -> dict[str, T]:
     """Return all answers, or raise the first error: all requests go to the same cluster."""
-    answers: dict[str, T] = {}
-    for name, answer in results.items():
+    for answer in results.values():
         if isinstance(answer, MachineError):
             raise answer
-        answers[name] = answer
-    return answers
+    return succeeded(results)
 
 
 def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) -> None:

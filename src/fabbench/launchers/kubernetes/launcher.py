@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple, Self
 
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
-from fabbench.execution.worker_pool import Results, map_hosts, require_all
+from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
 from fabbench.hosts.check import Check, HostRelations, Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
@@ -256,7 +256,7 @@ class KubernetesLauncher(Launcher):
                 openings={**relations.openings, **related.openings},
                 clocks={**relations.clocks, **related.clocks},
             )
-        probes = {name: probed.probe for name, probed in _answered(results).items()}
+        probes = {name: probed.probe for name, probed in succeeded(results).items()}
         pod_checks = (check_pod(result).of(name, "pod") for name, result in results.items())
         checks = (*checks, *pod_checks)
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
@@ -283,7 +283,7 @@ class KubernetesLauncher(Launcher):
                 results |= map_hosts(
                     pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments)
                 )
-                if answered := _answered(results):
+                if answered := succeeded(results):
                     openings = try_to_open({name: pods[name] for name in answered})
                     relations = replace(host_relations(target, answered), openings=openings)
         except MachineError as error:
@@ -351,11 +351,6 @@ class KubernetesLauncher(Launcher):
 LAUNCHER = KubernetesLauncher()
 
 
-def _answered(results: Results[ProbedHost]) -> dict[str, ProbedHost]:
-    """Return the pods that answered."""
-    return {name: result for name, result in results.items() if isinstance(result, ProbedHost)}
-
-
 def _with_profile(target: Target) -> Target:
     """Return the target with the network that its profile requires. Raise RequestError."""
     options = target.options_as(ClusterPodOptions)
@@ -411,5 +406,4 @@ def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
         return "\n".join(done.out)
 
     reached = {remote.name: remote for remote in remotes if remote.lost is None}
-    answers = map_hosts(reached, read)
-    return {name: text for name, text in answers.items() if isinstance(text, str)}
+    return succeeded(map_hosts(reached, read))

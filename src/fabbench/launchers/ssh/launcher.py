@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fabbench.execution.worker_pool import Results, map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts, succeeded
 from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
@@ -56,18 +56,14 @@ class SshLauncher(Launcher):
             progress("connecting", done, len(names))
 
         with connected(target, names, on_connected) as results:
-            connections = _connections_in(results)
+            connections = succeeded(results)
             answers = map_hosts(
                 connections,
                 lambda host: probe_in_shell(host, host.name, arguments),
                 workers=len(names),
                 on_progress=lambda done: progress("probing", done, len(connections)),
             )
-            probed = {
-                name: answer
-                for name, answer in answers.items()
-                if not isinstance(answer, MachineError)
-            }
+            probed = succeeded(answers)
             probes = distinct({name: answer.probe for name, answer in probed.items()})
             progress("writing files", 0, len(probed))
             openings = try_to_open({name: connections[name] for name in probed})
@@ -88,11 +84,6 @@ class SshLauncher(Launcher):
 
 
 LAUNCHER = SshLauncher()
-
-
-def _connections_in(results: Results[SshTransport]) -> dict[str, SshTransport]:
-    """Return the connections that could be made."""
-    return {name: each for name, each in results.items() if isinstance(each, SshTransport)}
 
 
 def _host_names(target: Target) -> tuple[str, ...]:
