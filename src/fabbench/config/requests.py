@@ -23,7 +23,7 @@ from fabbench.config.given import (
 from fabbench.config.sections import Config, Values, options_of
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, without_empty
 from fabbench.model.options import AUTO, Launchers, Option, Options, declared, read_option
 from fabbench.model.run_options import RunOptions
 from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
@@ -120,8 +120,7 @@ def defaults_of_file(benchmark: str, config: Config) -> Mapping[str, Any]:
     """Return the file's defaults of a benchmark's command, by long names of options."""
     defaults = config.defaults
     of_all: Values = {"repeat": defaults.repeat, "fabric": defaults.fabrics}
-    set_ = {word: value for word, value in of_all.items() if value}
-    return {**set_, **defaults.run.get(benchmark, {})}
+    return {**without_empty(of_all), **defaults.run.get(benchmark, {})}
 
 
 def given_of_file(benchmark: str, config: Config | None, known: Options) -> dict[str, Given]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.mappings import without_empty
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import (
     FABRIC,
@@ -374,7 +375,7 @@ class Reader:
         if not isinstance(tree, dict):
             raise _wrong_kind(path, tree, "a mapping of options to values")
         if self.benchmarks is None:  # they are not checked; one without a value says nothing
-            return {key: value for key, value in tree.items() if value}
+            return without_empty(tree)
         with _naming_key(path):
             options = self.benchmarks(name)
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}

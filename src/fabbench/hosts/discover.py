@@ -11,6 +11,7 @@ from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.mappings import without_empty
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 
 MPIRUN = "mpirun"
@@ -235,7 +236,7 @@ def _versions(probe: Probe) -> dict[str, str]:
         "mpi": f"{mpi.kind} {mpi.version}" if mpi else "",
         "kernel": probe.kernel,
     }
-    return {key: text for key, text in versions.items() if text}  # Those that are known
+    return without_empty(versions)  # Those that are known
 
 
 def _search_notes(name: str, probe: Probe) -> tuple[str, ...]:

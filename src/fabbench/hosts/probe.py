@@ -32,6 +32,7 @@ from fabbench.hosts.probe_result import (
 from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
+from fabbench.model.mappings import without_empty
 
 _ADDRESS = re.compile(
     r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?"
@@ -363,8 +364,8 @@ def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevic
         if how_far in _NEAR:
             # The bridges from where both paths part, and the two devices.
             between |= {*place.path} ^ {*path}
-    nearest = {how_far: tuple(names) for how_far, names in by_distance.items() if names}
-    return replace(gpu, nics=nearest, acs=_redirecting_bridges(between, places))
+    nearest = {how_far: tuple(names) for how_far, names in by_distance.items()}
+    return replace(gpu, nics=without_empty(nearest), acs=_redirecting_bridges(between, places))
 
 
 def _redirecting_bridges(buses: set[str], places: _Places) -> tuple[str, ...] | None:
@@ -507,7 +508,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
         # The first and the last line.
         whole=answer.first("probe") == "1" and answer.first("end") == "ok",
         instance_type=_instance_type(answer),
-        serials={name: text for name, text in _serials(answer, gpus) if text},
+        serials=without_empty(dict(_serials(answer, gpus))),
         interfaces=read_interfaces(answer),
         default_interface=default_interface(answer),
         devices=devices,

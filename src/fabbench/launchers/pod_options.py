@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import without_empty
 from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
 
 if TYPE_CHECKING:
@@ -174,18 +175,17 @@ class PodOptions(LauncherOptions):
     def metadata(self, annotations: Mapping[str, str]) -> Object:
         """Return the field ``metadata`` with the user's labels and with annotations, if any."""
         given = {"labels": dict(self.labels), "annotations": dict(annotations)}
-        given = {key: pairs for key, pairs in given.items() if pairs}
-        return {"metadata": given} if given else {}
+        return without_empty({"metadata": without_empty(given)})
 
     def pod_spec(self) -> Object:
         """Return the pod spec fields that these options set."""
-        fields = {
+        fields: Object = {
             "tolerations": [each.manifest() for each in self.all_tolerations],
             "nodeSelector": self.node_selector,
             "imagePullSecrets": [{"name": name} for name in self.pull_secrets],
             "runtimeClassName": self.runtime_class,
         }
-        return {name: value for name, value in fields.items() if value}
+        return without_empty(fields)
 
     @override
     def for_benchmark(self, benchmark: str, fabrics: Sequence[str]) -> Self:

@@ -1,7 +1,9 @@
 """Mappings of texts that stand in many places, by what they say."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
+
+V = TypeVar("V")
 
 Variables: TypeAlias = Mapping[str, str]
 """Variable of an environment → its value."""
@@ -11,3 +13,8 @@ Documents: TypeAlias = Mapping[str, str]
 """File → what was submitted to get machines, without secrets."""
 HostLines: TypeAlias = Mapping[str, Sequence[str]]
 """Host → the lines that it printed."""
+
+
+def without_empty(values: Mapping[str, V]) -> dict[str, V]:
+    """Return the values that are there: not None, not 0, and not empty."""
+    return {name: value for name, value in values.items() if value}

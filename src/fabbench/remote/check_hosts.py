@@ -21,6 +21,7 @@ from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
+from fabbench.model.mappings import without_empty
 from fabbench.remote.host import RemoteHost, UnwritableError
 from fabbench.remote.transport import LostError, ProcessStream, Transport
 
@@ -164,7 +165,7 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     if failures and len(failures) == len(answers):
         raise failures[0]  # Most likely all for one reason, as a wrong --interface
     addresses = succeeded(answers)
-    known = {name: address for name, address in addresses.items() if address}
+    known = without_empty(addresses)
     connections = _try_connections(probed, known) if len(known) > 1 else {}
     for name, answer in answers.items():
         if name in known:

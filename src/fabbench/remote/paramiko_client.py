@@ -19,6 +19,7 @@ from fabbench.execution.script.words import login_command
 from fabbench.execution.waiting import moments
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import without_empty
 from fabbench.remote.ssh_transport import (
     CHUNK,
     CONNECT_S,
@@ -116,8 +117,8 @@ class Paramiko(SshTransport):
         """Return what overrides the configuration."""
         given = self.host.options
         keys = [str(given.identity)] if given.identity else None
-        values = {"user": given.user, "port": given.port, "identityfile": keys}
-        return {name: value for name, value in values.items() if value}
+        values: Settings = {"user": given.user, "port": given.port, "identityfile": keys}
+        return without_empty(values)
 
     def _log_in_through_jumps(
         self, config: Any, name: str, given: Settings, via: "SSHClient | None" = None

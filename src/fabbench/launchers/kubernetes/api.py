@@ -24,6 +24,7 @@ from fabbench.launchers.kubernetes.explain import explain
 from fabbench.launchers.pod_options import Object
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.mappings import without_empty
 from fabbench.model.messages import action, shorten
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
@@ -98,7 +99,7 @@ class KubernetesApi:
     ) -> Iterator[Object]:
         """List objects, page by page; `labels` and `fields` are selectors."""
         selectors = {"label_selector": labels, "field_selector": fields}
-        parameters: Object = {name: text for name, text in selectors.items() if text}
+        parameters: Object = {**without_empty(selectors)}
         path = self._path(kind)
         if everywhere:
             path = _PATHS[kind].replace(_NAMESPACE, "")
