@@ -9,7 +9,6 @@ guesses.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
 from itertools import dropwhile
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -33,6 +32,7 @@ from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
 from fabbench.model.mappings import without_empty
+from fabbench.model.templates import text_of
 
 _ADDRESS = re.compile(
     r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?"
@@ -469,7 +469,7 @@ _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
 
 def script() -> str:
     """Return the text of the probe, for hosts to which it is sent as ``sh -s -- ARGUMENTS``."""
-    return (files("fabbench.hosts") / "probe.sh").read_text("utf-8")
+    return text_of("fabbench.hosts", "probe.sh")
 
 
 def probe_arguments(

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.resources import files
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -18,6 +17,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import without_empty
 from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
+from fabbench.model.templates import text_of
 
 if TYPE_CHECKING:
     import yaml
@@ -205,7 +205,7 @@ def forms(package: str, name: str) -> Object:
     """Return a YAML file of a package whose parts `filled` fills in."""
     import yaml
 
-    loaded: Object = yaml.safe_load((files(package) / name).read_text("utf-8"))
+    loaded: Object = yaml.safe_load(text_of(package, name))
     return loaded
 
 

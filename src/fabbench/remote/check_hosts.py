@@ -12,7 +12,6 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 from fabbench.execution.worker_pool import Results, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
@@ -22,6 +21,7 @@ from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.mappings import without_empty
+from fabbench.model.templates import text_of
 from fabbench.remote.host import RemoteHost, UnwritableError
 from fabbench.remote.transport import LostError, ProcessStream, Transport
 
@@ -111,7 +111,7 @@ def _start_to_listen(name: str, host: ProbedHost, address: str, token: str) -> s
     python = host.probe.tools.get("python3", "")
     if not python:
         raise MachineError(f"python3 was not found on {name}")
-    program = (files("fabbench.remote") / "connect_probe.py").read_text("utf-8")
+    program = text_of("fabbench.remote", "connect_probe.py")
     command = shlex.join((python, "-I", "-S", "-c", program, address, token))
     _send(host.shell, f"exec {command}\n")
     for line in host.shell.answer(name, _START_S, last=""):  # "": up to the first line, any one

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
@@ -19,6 +18,7 @@ from fabbench.execution.background import in_background
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import explain
+from fabbench.model.templates import text_of
 from fabbench.remote.transport import (
     Done,
     HostGoneError,
@@ -60,7 +60,7 @@ class UnwritableError(MachineError):
 
 def agent_script() -> str:
     """Return the text of the agent."""
-    agent = (files("fabbench.remote") / "agent.sh").read_text("utf-8")
+    agent = text_of("fabbench.remote", "agent.sh")
     return f"{SNAPSHOT}{end_programs_script()}\n{agent}"
 
 

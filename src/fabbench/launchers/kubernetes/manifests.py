@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from fabbench.catalog.images import DEFAULT
@@ -18,6 +17,7 @@ from fabbench.launchers.kubernetes import LEASE_S, PORT
 from fabbench.launchers.pod_options import Object, Objects, PodOptions, filled, forms
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
+from fabbench.model.templates import text_of
 
 NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
@@ -157,7 +157,7 @@ def labels_of_run(spec: RunSpec, *, live: bool, **more: str) -> Object:
 @cache
 def watchdog_script() -> str:
     """Return the script that runs as process 1 of a pod."""
-    return (files("fabbench.launchers.kubernetes") / "pod_watchdog.sh").read_text("utf-8")
+    return text_of("fabbench.launchers.kubernetes", "pod_watchdog.sh")
 
 
 def watchdog(spec: RunSpec) -> tuple[str, ...]:
