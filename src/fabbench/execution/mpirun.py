@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.mappings import Variables
-from fabbench.model.plan import Command, Step
+from fabbench.model.plan import Command, Step, Words
 
 _LOCAL = "localhost"
 # MPI only brings the ranks together. It must not open the fabric that is being measured (AWS's EKS
@@ -26,7 +26,7 @@ class MpiHosts:
 
     mpi: Mpi
     addresses: tuple[str, ...] = (_LOCAL,)  # In rank order; the first is the host where mpirun runs
-    agent: tuple[str, ...] = ()
+    agent: Words = ()
     """The ssh command with which mpirun starts its daemons; empty for mpirun's default."""
     interface: str = ""
     """For MPI's own messages, on every host; if empty, any but the usual wrong ones."""
@@ -62,13 +62,13 @@ def inherited(step: Step) -> tuple[str, ...]:
     return tuple(names)
 
 
-def options(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
+def options(step: Step, hosts: MpiHosts) -> Words:
     """Return the options of mpirun, which precede its app contexts."""
     hydra = hosts.mpi.kind is MpiKind.HYDRA
     return tuple(_hydra_options(step, hosts) if hydra else _open_mpi_options(step, hosts))
 
 
-def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
+def contexts(step: Step, hosts: MpiHosts) -> Words:
     """Return the app contexts, one for each command of a step, the same for every mpirun."""
     words: list[str] = []
     for command in step.commands:
@@ -78,7 +78,7 @@ def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     return tuple(words)
 
 
-def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
+def srun(step: Step, hosts: MpiHosts) -> Words:
     """Return the srun command that starts all ranks of a step in a Slurm allocation.
 
     The hosts are those of the allocation; of `hosts.addresses` only the number counts. Raise

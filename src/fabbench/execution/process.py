@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
+from fabbench.model.plan import Words
 
 LONGEST_LINE = 1 << 20  # Characters after which a line without an end is passed on in pieces
 
@@ -106,7 +107,7 @@ def private_folder() -> Path:
         ) from error
 
 
-def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
+def kept(folder: Path, argv: Sequence[str]) -> Words:
     """Return the command of a program that ends, with its folder, when its standard input does."""
     return ("/bin/sh", "-c", _KEEPER, str(folder), *argv)
 

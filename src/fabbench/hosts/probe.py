@@ -32,6 +32,7 @@ from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
 from fabbench.model.mappings import without_empty
+from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 
 _ADDRESS = re.compile(
@@ -474,7 +475,7 @@ def script() -> str:
 
 def probe_arguments(
     programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), required: Sequence[str] = ()
-) -> tuple[str, ...]:
+) -> Words:
     """Return the probe's arguments: programs to look for, in `bin_dirs` before anywhere else.
 
     `required` are directories that must exist; what the programs load from them is reported.

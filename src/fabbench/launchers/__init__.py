@@ -20,7 +20,7 @@ from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT,
 from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.messages import redacted
 from fabbench.model.options import LauncherOptions, Launchers
-from fabbench.model.plan import Execution, Plan, Step, Variant
+from fabbench.model.plan import Execution, Plan, Step, Variant, Words
 from fabbench.model.plugins import Plugins
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ NODES = 2
 """Hosts of a job or document if no number is given."""
 
 
-Inside: TypeAlias = Callable[[str], tuple[str, ...]]
+Inside: TypeAlias = Callable[[str], Words]
 """Image of a variant, "" for the usual one → the words that start a program in it."""
 
 
@@ -336,7 +336,7 @@ class Launcher(ABC):
         with self.open(target, needs) as allocation:
             return allocation.inventory
 
-    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
+    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> Words:
         """Return the command that starts all ranks of a step, for `fabbench run --dry-run`."""
         from fabbench.execution.mpirun import MpiHosts, mpirun
 

@@ -12,6 +12,7 @@ from fabbench.execution.worker_pool import require_all
 from fabbench.launchers import notify
 from fabbench.launchers.shared_options import LoginOptions
 from fabbench.model.hosts import Target
+from fabbench.model.plan import Words
 from fabbench.remote.allocation import clean_up, connected
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.transport import Done, Here, Transport
@@ -21,7 +22,7 @@ from fabbench.remote.transport import Done, Here, Transport
 _FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/opt/pbs/bin:/usr/local/bin:/usr/bin:/bin"
 
 
-def with_batch_path(argv: Sequence[str]) -> tuple[str, ...]:
+def with_batch_path(argv: Sequence[str]) -> Words:
     """Return a command that also finds a batch system's programs outside of PATH."""
     return ("sh", "-c", f'PATH="$PATH:{_FOLDERS}"; export PATH; exec "$@"', "sh", *argv)
 

@@ -36,6 +36,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.known_messages import Explanation
 from fabbench.model.messages import shorten
+from fabbench.model.plan import Words
 
 OUTPUT = "fabbench.out"
 """The file that a rendered script writes; a submitted one writes another each time."""
@@ -60,16 +61,16 @@ class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     account: str
     opening: str
     hosts: str
-    submit: tuple[str, ...]
+    submit: Words
     submitted: str
-    show: tuple[str, ...]
+    show: Words
     state: str
     pending: tuple[str, ...]
     runs: tuple[str, ...]
     unknown: str
     nodes: str
     why: str
-    cancel: tuple[str, ...]
+    cancel: Words
 
 
 @cache
@@ -140,7 +141,7 @@ class QueueJob(Job):
         has_run = self._awaited and bool(self._lines_after(count=0, whole=False))
         return Phase.RUNS if has_run else Phase.OVER
 
-    def _command(self, words: Sequence[str]) -> tuple[str, ...]:
+    def _command(self, words: Sequence[str]) -> Words:
         return tuple(word.format(job=self._id) for word in words)
 
     @override

@@ -21,7 +21,7 @@ from fabbench.model.hosts import Host, Target
 from fabbench.model.mappings import Variables
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
-from fabbench.model.plan import Command, Step, Variant
+from fabbench.model.plan import Command, Step, Variant, Words
 from fabbench.plan import STORE
 
 MAX_REPEATS = 20  # Repeats at which `Adaptive` gives up by default
@@ -59,7 +59,7 @@ class RunRequest:
     limit_s: float = inf  # After so many seconds each step is aborted, unless its own limit is less
     store: Path = STORE
     name: str = ""  # The user's name for the run, to find it by
-    command: tuple[str, ...] = ()  # The command line that requested it
+    command: Words = ()  # The command line that requested it
 
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")

@@ -18,7 +18,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.mappings import Reasons
 from fabbench.model.messages import listed
-from fabbench.model.plan import DEFAULT_VARIANT, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 from fabbench.remote import SshOptions
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.relay import relay
@@ -208,7 +208,7 @@ def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
 
 def _agent_for_mpirun(
     inventory: Inventory, machines: Sequence[RemoteHost], needs: Needs
-) -> contextlib.AbstractContextManager[tuple[str, ...]]:
+) -> contextlib.AbstractContextManager[Words]:
     """Return how mpirun reaches the other hosts, if it is needed."""
     # Each part of divided hosts starts mpirun on its own first host, which may be any.
     if needs.mpi:

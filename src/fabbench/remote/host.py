@@ -18,6 +18,7 @@ from fabbench.execution.background import in_background
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import explain
+from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 from fabbench.remote.transport import (
     Done,
@@ -304,10 +305,10 @@ class RemoteHost:
                 self._up.clear()
                 self.connection.close()
 
-    def _agent_command(self, mode: str, *words: str) -> tuple[str, ...]:
+    def _agent_command(self, mode: str, *words: str) -> Words:
         return self._marked("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words)
 
-    def _marked(self, *words: str) -> tuple[str, ...]:
+    def _marked(self, *words: str) -> Words:
         """Return the command that marks a program as the agent's: it ends with the agent."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 

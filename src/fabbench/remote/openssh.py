@@ -21,6 +21,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import explain
 from fabbench.model.messages import action
+from fabbench.model.plan import Words
 from fabbench.remote.ssh_transport import (
     CONNECT_S,
     KEEPALIVE_S,
@@ -65,7 +66,7 @@ class OpenSsh(SshTransport):
         super().__init__(host)
         self._master: PipedProcess | None = None
         self._folder = Path()  # Where its socket is
-        self._control: tuple[str, ...] = ()
+        self._control: Words = ()
         """The option that names our master's socket; empty: the user's configuration names it."""
         self._shared = False
         """Whether the connection is the user's own, which other programs may use too."""
@@ -78,7 +79,7 @@ class OpenSsh(SshTransport):
             return True  # That it ended shows when a program fails: see `failed`
         return self._master is not None and not self._master.ended()
 
-    def words(self, *before: str) -> tuple[str, ...]:
+    def words(self, *before: str) -> Words:
         """Return an ssh command up to the host's name. `before` are its first options."""
         given = self.host.options
         values = {
@@ -144,7 +145,7 @@ class OpenSsh(SshTransport):
         check.close()
         return answers
 
-    def _ssh_command(self, argv: Sequence[str]) -> tuple[str, ...]:
+    def _ssh_command(self, argv: Sequence[str]) -> Words:
         """Return the ssh command that runs a program there through the master."""
         words = self.words("-o", "ControlMaster=no", *self._control)
         return (*words, login_command(argv))

@@ -16,6 +16,7 @@ from fabbench.execution.background import in_background
 from fabbench.execution.worker_pool import OutputQueue, map_hosts, require_all
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
+from fabbench.model.plan import Words
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import MARK, AgentStream, RemoteProcess
 
@@ -26,7 +27,7 @@ _FAILED = 255  # ssh's exit status if it was not the command that failed
 @contextlib.contextmanager
 def relay(
     inventory: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool
-) -> Iterator[tuple[str, ...]]:
+) -> Iterator[Words]:
     """Yield the command by which mpirun reaches the hosts; empty for one host.
 
     What it starts ends with the run.

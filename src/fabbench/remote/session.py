@@ -42,7 +42,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines
 from fabbench.model.mappings import Documents, HostLines
-from fabbench.model.plan import Command, Execution, Step
+from fabbench.model.plan import Command, Execution, Step, Words
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login
 from fabbench.remote.transport import LostError, ProcessStream
 
@@ -222,7 +222,7 @@ class RemoteAllocation:
 
     inventory: Inventory
     remotes: tuple[RemoteHost, ...]  # Of each host; the same one for all virtual hosts of a machine
-    agent: tuple[str, ...] = ()
+    agent: Words = ()
     """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
     documents: Documents = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""

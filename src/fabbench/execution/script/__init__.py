@@ -32,7 +32,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
 from fabbench.model.messages import counted
-from fabbench.model.plan import Command, Execution, Plan, Step
+from fabbench.model.plan import Command, Execution, Plan, Step, Words
 from fabbench.model.units import format_size
 
 _END = "{ kill $(jobs -p); wait; } 2>/dev/null"
@@ -79,7 +79,7 @@ class _Script:
         """How nodes are reached, without what variants change."""
         self._target = target
         """The same for the variant whose execution is being written."""
-        self._launch_arrays: dict[tuple[str, ...], str] = {}
+        self._launch_arrays: dict[Words, str] = {}
         """The words that start ranks → the array that holds them."""
         self._programs: dict[str, str] = {}  # Text of a program → the variable that holds it
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
@@ -240,7 +240,7 @@ class _Script:
         facts = quote(expected_facts(execution, hosts))
         return f"{_INDENT}facts={facts}\n"
 
-    def _environment(self, execution: Execution) -> tuple[str, ...]:
+    def _environment(self, execution: Execution) -> Words:
         """Return the environment of the ranks of an execution, if all have the same.
 
         Empty also if it has pairs, or containers, which have their own. From here on `_target` is
@@ -282,7 +282,7 @@ class _Script:
 
         It is written as the bash array `env`, which steps refer to.
         """
-        before: tuple[str, ...] = ()  # of no step: a real one has at least the word `env`
+        before: Words = ()  # of no step: a real one has at least the word `env`
         for step in steps:
             environments = {tuple(self._env_words(command)) for command in step.commands}
             if len(environments) > 1:  # each command of the step has its own environment in it
@@ -318,7 +318,7 @@ class _Script:
             words += ("stdbuf", "-oL", *self._words_of_program(step, each))
         return command(words, indent)
 
-    def _words_before_env(self, command: Command) -> tuple[str, ...]:
+    def _words_before_env(self, command: Command) -> Words:
         """Return the words before the environment of a command's ranks."""
         if self._target.ranks_by_srun:
             return (array_of("container"),) if self._usual_target.contained else ()

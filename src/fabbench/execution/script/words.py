@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import printable
+from fabbench.model.plan import Words
 from fabbench.model.templates import environment
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def shared_environment(
     return list(chain.from_iterable(shared)), differing
 
 
-def _env_parts(words: Sequence[str]) -> list[tuple[str, ...]]:
+def _env_parts(words: Sequence[str]) -> list[Words]:
     """Split the words of `env`: what starts env, env itself, each option, each variable."""
     start = words.index("env")
     parts = [tuple(words[:start])] if start else []

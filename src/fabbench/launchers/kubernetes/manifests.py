@@ -17,6 +17,7 @@ from fabbench.launchers.kubernetes import LEASE_S, PORT
 from fabbench.launchers.pod_options import Object, Objects, PodOptions, filled, forms
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
+from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 
 NAME = "app.kubernetes.io/name"
@@ -160,7 +161,7 @@ def watchdog_script() -> str:
     return text_of("fabbench.launchers.kubernetes", "pod_watchdog.sh")
 
 
-def watchdog(spec: RunSpec) -> tuple[str, ...]:
+def watchdog(spec: RunSpec) -> Words:
     """Return the command with which a pod ends when fabbench does."""
     return (
         "/bin/sh",

@@ -56,7 +56,7 @@ from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
-from fabbench.model.plan import Step
+from fabbench.model.plan import Step, Words
 
 _WAIT_S = 30  # How long srun waits for nodes that are to be probed
 _ALL_S = 180.0  # How long probing all of them may take
@@ -109,7 +109,7 @@ def probe_nodes(
     return probes, HostRelations(unreachable=unreachable)
 
 
-def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
+def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> Words:
     """Return the command that runs its input, a script, on each of some nodes at once.
 
     The user's time limit and sbatch options are for jobs that measure.
@@ -212,7 +212,7 @@ class SlurmLauncher(Launcher):
             return _select_nodes(target, needs, login_node)[0]  # without the names to request
 
     @override
-    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
+    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> Words:
         # srun starts the ranks, unless the user chose mpirun or the hosts have no MPI.
         if target.options_as(SlurmOptions).mpi == "mpirun" or hosts[0].mpi is None:
             return super().command_line(step, hosts, target)

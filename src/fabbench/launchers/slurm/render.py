@@ -14,6 +14,7 @@ from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s, most_ranks
 from fabbench.launchers.slurm import SlurmOptions, format_time_limit
 from fabbench.model.errors import RequestError
+from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 
 OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
@@ -166,7 +167,7 @@ class SlurmRendering(Rendering):
 RENDERING: Rendering = SlurmRendering()
 
 
-def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
+def _container(options: SlurmOptions, name: str) -> Words:
     """Return the Pyxis options for an image; none for no image."""
     if not name:
         if options.container_mounts:

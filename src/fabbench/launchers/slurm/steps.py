@@ -26,7 +26,7 @@ from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines, Lines
 from fabbench.model.mappings import Documents
 from fabbench.model.messages import shorten
-from fabbench.model.plan import Execution
+from fabbench.model.plan import Execution, Words
 from fabbench.remote.session import MARK, RemoteProcess
 
 GRACE_S = 20.0  # How long the script has to end what it started
@@ -56,7 +56,7 @@ _RUN_SCRIPT = (
 )
 
 
-def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]:
+def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> Words:
     """Return the command that runs its input as a script on the first of some nodes.
 
     The script may start up to `tasks` ranks on each.
