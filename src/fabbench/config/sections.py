@@ -7,7 +7,7 @@ written, and nothing is ever constructed from tags.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from fabbench.model.options import (
     option,
 )
 from fabbench.model.plan import Variant
+from fabbench.model.values import frozen
 from fabbench.plan.request import check_name
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ OPTIONS = "options"
 """Keys of a target that are not options: its launcher, and a mapping for more keys of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Defaults:
     """Defaults of `fabbench run`."""
 
@@ -180,7 +181,7 @@ class Defaults:
     """Benchmark → long name of an option → value as typed; a tuple where there may be several."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Config:
     """A whole file."""
 
@@ -289,7 +290,7 @@ def _named_entries(read: ReadEntry, tree: Tree, path: str) -> Values:
     return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reader:
     """Reads a file. Raise RequestError for the first mistake in it."""
 

@@ -7,12 +7,13 @@ image would pass on. ``stdbuf`` makes rows arrive when they are printed.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.mappings import Variables
 from fabbench.model.plan import Command, Step, Words
+from fabbench.model.values import frozen
 
 _LOCAL = "localhost"
 # MPI only brings the ranks together. It must not open the fabric that is being measured (AWS's EKS
@@ -20,7 +21,7 @@ _LOCAL = "localhost"
 _OPEN_MPI_TRANSPORT = {"pml": "^cm,ucx", "btl": "tcp,self", "coll_hcoll_enable": "0"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MpiHosts:
     """The hosts of a step, and how mpirun reaches them."""
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import reduce
 from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
+from fabbench.model.values import frozen
 
 UNLIMITED = -1
 """Stands for no limit where a number of bytes is expected."""
@@ -22,7 +23,7 @@ class Link(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """One port of an RDMA device, as in ``/sys/class/infiniband``."""
 
@@ -38,7 +39,7 @@ class Device:
     """Index of the GID for RoCE v2: that of an IPv4 address if there is one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Domain:
     """One domain that libfabric offers: an entry of ``fi_info``."""
 
@@ -47,7 +48,7 @@ class Domain:
     endpoint: str = ""  # `msg`, `rdm` or `dgram`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Interface:
     """One network interface with one of its IPv4 addresses; `address` is empty without one."""
 
@@ -56,7 +57,7 @@ class Interface:
     up: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gpu:
     """One GPU, as ``nvidia-smi`` reports it."""
 
@@ -69,7 +70,7 @@ class Gpu:
     uuid: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InstalledProgram:
     """One program. `size` is its file size in bytes, which two builds rarely share."""
 
@@ -77,7 +78,7 @@ class InstalledProgram:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProgramResult:
     """The result of a program that the probe ran. Status 127: not found; 124: timed out."""
 
@@ -90,7 +91,7 @@ class ProgramResult:
         return self.lines[0] if self.lines else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Probe:
     """Everything that a host reported about itself."""
 

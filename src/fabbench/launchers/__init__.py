@@ -8,7 +8,7 @@ register theirs: docs/add-a-launcher.md.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -22,6 +22,7 @@ from fabbench.model.messages import redacted
 from fabbench.model.options import LauncherOptions, Launchers
 from fabbench.model.plan import Execution, Plan, Step, Variant, Words
 from fabbench.model.plugins import Plugins
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from threading import Event
@@ -47,7 +48,7 @@ Inside: TypeAlias = Callable[[str], Words]
 """Image of a variant, "" for the usual one → the words that start a program in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RenderInput:
     """What a document is rendered from."""
 
@@ -204,7 +205,7 @@ class ObjectRef(NamedTuple):
     uid: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Leftover:
     """Everything of one run in one namespace."""
 
@@ -218,7 +219,7 @@ class Leftover:
     """In the order of deletion. Objects deleted along with an owner are not listed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Leftovers:
     """What was found, and how to remove it."""
 
@@ -229,7 +230,7 @@ class Leftovers:
     """Removes some of them. Raises MachineError that names what remains."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Examined:
     """What is known about machines, for `fabbench.hosts.check`."""
 

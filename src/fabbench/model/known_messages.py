@@ -1,13 +1,13 @@
 """What clusters and hosts say and what it means: the records of a table of messages. Pure."""
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 import msgspec
 
 from fabbench.model import records
 from fabbench.model.messages import shorten
+from fabbench.model.values import frozen
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 
@@ -33,7 +33,7 @@ class KnownMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return re.search(self.pattern, message, _FLAGS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Explanation:
     """What a message means: why a pod does not run, what ended a job."""
 

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -43,6 +43,7 @@ from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines
 from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.plan import Command, Execution, Step, Words
+from fabbench.model.values import frozen
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login
 from fabbench.remote.transport import LostError, ProcessStream
 
@@ -216,7 +217,7 @@ _QUIET_S = 10.0  # Silence before hosts are queried for ranks, and the interval 
 _RANK_LINE = re.compile(r"\[[^\]]*,\d+\]<stdout>")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RemoteAllocation:
     """Connected machines, with fabbench's agent on each; see `fabbench.launchers.Allocation`."""
 

@@ -1,10 +1,11 @@
 """What a script needs to know about where it runs: how to list hosts, start ranks and programs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 
 from fabbench.model.hosts import Inventory
 from fabbench.model.plan import Words
+from fabbench.model.values import frozen
 
 READ_NAMED = """\
 read -ra hosts <<<"${*:-${HOSTS:-}}"
@@ -21,7 +22,7 @@ SSH = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=15")
 SRUN = ("--overlap", "--quiet", "-N1", "-n1", "--ntasks-per-node=1", "--cpu-bind=none")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VariantOverrides:
     """How a variant's configurations differ from the others."""
 
@@ -31,7 +32,7 @@ class VariantOverrides:
     folders: tuple[str, ...] = ()  # Directories without which nothing of it is started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ScriptTarget:
     """Where a script runs, and how it starts programs there."""
 

@@ -1,7 +1,7 @@
 """Inputs and results of host checks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache, partial
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from fabbench.model import records
 from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Needs
 from fabbench.model.mappings import Reasons
+from fabbench.model.values import frozen
 
 Progress = Callable[[str, int, int], None]
 """Called from any thread while hosts are probed: what is being done, hosts done, of how many."""
@@ -30,7 +31,7 @@ class Status(StrEnum):
     SKIP = "skip"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """The check of one thing on one host."""
 
@@ -117,7 +118,7 @@ class Opening(NamedTuple):
     why: str = ""  # In a few words; empty if it did
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostRelations:
     """How hosts are reached, by this machine and by each other.
 
@@ -135,7 +136,7 @@ class HostRelations:
     """By how many seconds the clocks of hosts are ahead of this machine's, as far as is certain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostChecks:
     """One host, as it is checked."""
 

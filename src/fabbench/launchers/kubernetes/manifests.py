@@ -7,7 +7,7 @@ ended is removed with all it owns.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
+from fabbench.model.values import frozen
 
 NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
@@ -39,7 +40,7 @@ _ARGUMENT = re.compile(r"\$(?=[$(])")
 _REFERENCE = re.compile(r"\$(?=\$|\([^\s()]+\))")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSpec:
     """What the objects of a run are created from."""
 

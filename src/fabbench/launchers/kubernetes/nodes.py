@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -20,6 +20,7 @@ from fabbench.catalog.systems import System, instance, plain
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
+from fabbench.model.values import frozen
 
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
 """Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
@@ -64,7 +65,7 @@ class Taint(NamedTuple):
         return f"{taint}:{self.effect}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     """One node. An empty string means that the node does not report it."""
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, takewhile
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import listed
+from fabbench.model.values import frozen
 
 Groups: TypeAlias = Sequence[Nodes]
 """Nodes that are alike and free, together."""
@@ -29,7 +30,7 @@ _NAMED = 4  # Maximum nodes named in a line
 _UNKNOWN_TYPE = "of unknown type"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeCriteria:
     """Which nodes a run needs."""
 

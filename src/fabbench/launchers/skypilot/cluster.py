@@ -12,7 +12,6 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from io import TextIOBase
 from itertools import islice
 from typing import Any, Self
@@ -21,6 +20,7 @@ from fabbench.execution.background import in_background
 from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.values import frozen
 
 _INSTALL = (
     "Run pip install 'fabbench[sky]', and SkyPilot's extra for the infrastructure: pip "
@@ -115,7 +115,7 @@ _PAUSE_S = 2.0
 _ACTIVE = ("PENDING", "RUNNING")  # States of a request to SkyPilot's API server
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClusterOptions:
     """Options of a cluster."""
 

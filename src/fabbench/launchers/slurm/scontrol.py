@@ -10,7 +10,7 @@ later versions add fields.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
 from fabbench.model.messages import counted, listed, shorten
+from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
 
 Fields: TypeAlias = Mapping[str, str]  # Name → value. ``(null)``, ``N/A`` and ``None`` are empty.
@@ -51,7 +52,7 @@ _RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED",
 _EXIT = re.compile(r"(\d+):(\d+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobState:
     """The state of a job at some moment."""
 
@@ -129,7 +130,7 @@ _ASLEEP = frozenset(
 _SHOWN = 4  # Maximum nodes named in a message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SlurmNode:
     """One node."""
 
@@ -168,7 +169,7 @@ class SlurmNode:
         return f"{self.name} ({self.state}{why})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Partition:
     """One partition, or several among which Slurm chooses: ``gpu,big``."""
 

@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fabbench.execution.awake import awake_s
 from fabbench.execution.session import SOURCED, exports
@@ -27,6 +27,7 @@ from fabbench.model.log import ExecutionLines, Lines
 from fabbench.model.mappings import Documents
 from fabbench.model.messages import shorten
 from fabbench.model.plan import Execution, Words
+from fabbench.model.values import frozen
 from fabbench.remote.session import MARK, RemoteProcess
 
 GRACE_S = 20.0  # How long the script has to end what it started
@@ -145,7 +146,7 @@ def _as_allocation_lost() -> Iterator[None]:
         raise AllocationLostError(str(error), hint=error.hint) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobSteps:
     """Starts steps of a job, from any thread; each is a script that `render` wrote."""
 
