@@ -160,15 +160,19 @@ def map_hosts(
 
 def require_all(results: Results[T]) -> dict[str, T]:
     """Return the results. Raise MachineError with the errors and hints of all hosts that failed."""
-    failed = {name: each for name, each in results.items() if isinstance(each, MachineError)}
-    if failed:
-        raise _error_of_all(failed)
+    failures = {
+        name: result for name, result in results.items() if isinstance(result, MachineError)
+    }
+    if failures:
+        raise _error_of_all(failures)
     return succeeded(results)
 
 
 def succeeded(results: Results[T]) -> dict[str, T]:
     """Return the results of work that did not fail."""
-    return {name: each for name, each in results.items() if not isinstance(each, MachineError)}
+    return {
+        name: result for name, result in results.items() if not isinstance(result, MachineError)
+    }
 
 
 def _error_of_all(failed: Mapping[str, MachineError]) -> MachineError:

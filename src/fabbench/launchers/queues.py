@@ -303,5 +303,6 @@ class QueueLauncher(_OfBatchSystem, Launcher):
             found = login_node.run_idempotent(("sh", "-c", f"command -v {command}"))
             where = login_node.name
         result = "missing" if found.status else "found"
-        check = _outcome(f"submit.{result}", command=command, where=where)
-        return Examined(probes={}, relations=HostRelations(), checks=(check.of(title, "programs"),))
+        outcome = _outcome(f"submit.{result}", command=command, where=where)
+        check = outcome.of(title, "programs")
+        return Examined(probes={}, relations=HostRelations(), checks=(check,))

@@ -6,6 +6,7 @@ from functools import cache
 import msgspec
 
 from fabbench.model import records
+from fabbench.model.mappings import Variables
 from fabbench.model.messages import shorten
 from fabbench.model.values import frozen
 
@@ -32,6 +33,19 @@ class KnownMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return where the pattern occurs in a message; an empty one does in all."""
         return re.search(self.pattern, message, _FLAGS)
 
+    def explain(self, message: str, values: Variables) -> "Explanation | None":
+        """Return what a message means; None: the pattern does not occur in it."""
+        match = self.match(message)
+        if match is None:
+            return None
+        places = {"message": shorten(message), **values, **match.groupdict()}
+        return Explanation(
+            code=self.code,
+            text=self.text.format(**places),
+            advice=self.advice.format(**places),
+            final=self.final,
+        )
+
 
 @frozen
 class Explanation:
@@ -57,13 +71,7 @@ def explain(package: str, file: str, on: str, message: str, **values: str) -> Ex
 
     Each table has a record without a pattern for everything that it is asked about.
     """
-    on_this = (each for each in known_messages(package, file) if each.on in {"", on})
-    matches = ((each, match) for each in on_this if (match := each.match(message)))
-    known, match = next(matches)
-    places = {"message": shorten(message), **values, **match.groupdict()}
-    return Explanation(
-        code=known.code,
-        text=known.text.format(**places),
-        advice=known.advice.format(**places),
-        final=known.final,
-    )
+    known = known_messages(package, file)
+    on_this = (each for each in known if each.on in {"", on})
+    explanations = (each.explain(message, values) for each in on_this)
+    return next(filter(None, explanations))

@@ -17,4 +17,4 @@ HostLines: TypeAlias = Mapping[str, Sequence[str]]
 
 def without_empty(values: Mapping[str, V]) -> dict[str, V]:
     """Return the values that are there: not None, not 0, and not empty."""
-    return {name: value for name, value in values.items() if value}
+    return dict(item for item in values.items() if item[1])

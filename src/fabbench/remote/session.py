@@ -357,7 +357,8 @@ class RemoteSession(Session):
         # mpirun's files are removed with the directory, even if it is killed.
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
         first, *arguments = command.argv
-        words = [*env_words(command, env), programs.get(first, first), *arguments]
+        program = programs.get(first, first)
+        words = [*env_words(command, env), program, *arguments]
         if command.inherited:
             # From a file: arguments show in the list of processes, and values may be secret.
             path = f"{remote.folder}/{_ENV}"

@@ -299,9 +299,9 @@ class _Script:
         # If they were missing, the libraries of the host would be measured.
         if folders := self._target.folders:
             yield from ("bash", "-c", _REQUIRE, str(len(folders)), *folders)
+        words = env_words(command, command.env)
         # Without a debug file, debug lines are printed.
-        env = {name: value for name, value in command.env.items() if "{folder}" not in value}
-        yield from env_words(command, env)
+        yield from (word for word in words if "{folder}" not in word)
 
     def _step_of_ranks(self, step: Step, arrays: Sequence[str], indent: str) -> str:
         """Return a step. The environment of its ranks is in `arrays`; without any, in the step."""
@@ -421,12 +421,11 @@ class _Script:
         looped = _one_for_all(steps, names) if names else None
         # Else they are too few for a loop, or too different, or run at once.
         shown = [looped] if looped else steps
-        rows = [" ".join(str(step.facts[name]) for name in names) for step in steps]
         return script_template(*_PAIRS).render(
             together=execution.together,
             common=shared,
             names=names if looped else (),
-            rows=[quote(row) for row in rows],
+            rows=[_row(step, names) for step in steps],
             pairs=[self._pair(step, len(shared)) for step in shown],
             server=self._server_address(),
             end=_END,
@@ -437,7 +436,8 @@ class _Script:
         """Return what pairs.txt shows of a pair; the first `shared` words of a side are common."""
         sides: dict[str, list[str]] = {}
         for each in step.commands:
-            sides[each.role] = [array_of("common"), *self._words_of_side(step, each)[shared:]]
+            rest = self._words_of_side(step, each)[shared:]
+            sides[each.role] = [array_of("common"), *rest]
         client = next(each for each in step.commands if each.role == "client")
         seconds = str(math.ceil(step.timeout_s))
         return {
@@ -502,6 +502,12 @@ def _varying_facts(steps: Sequence[Step]) -> tuple[str, ...]:
             return ()
         varying.append(name)
     return tuple(varying)
+
+
+def _row(step: Step, names: Sequence[str]) -> str:
+    """Return the values of facts as one word, which a loop reads."""
+    values = (str(step.facts[name]) for name in names)
+    return quote(" ".join(values))
 
 
 def _one_for_all(steps: Sequence[Step], names: Sequence[str]) -> Step | None:

@@ -48,7 +48,8 @@ class Check:
 
 def refusal(error: FabbenchError, advice: str = "") -> Check:
     """Return the failure that an error is; `advice`, if the error has none of its own."""
-    return Check(status=Status.FAIL, seen=str(error), advice=error.hint or advice)
+    hint = error.hint or advice
+    return Check(status=Status.FAIL, seen=str(error), advice=hint)
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

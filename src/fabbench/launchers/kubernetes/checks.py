@@ -40,7 +40,8 @@ def check_nodes(
         }
         if len(zones) > 1:
             results["zone"] = _zone(node, usual_zone)
-        checks += (result.of(node.name, name) for name, result in results.items())
+        for name, result in results.items():
+            checks.append(result.of(node.name, name))
     return tuple(checks)
 
 

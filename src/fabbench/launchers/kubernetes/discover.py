@@ -130,11 +130,12 @@ def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) ->
         )
 
 
-def check_pod(result: ProbedHost | MachineError) -> Check:
+def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
     """Return the check of a node's pod: one that does not start or answer fails."""
+    check = outcome("pod.started")
     if isinstance(result, MachineError):
-        return refusal(result, "Check the events of the namespace and of the node.")
-    return outcome("pod.started")
+        check = refusal(result, "Check the events of the namespace and of the node.")
+    return check.of(node, "pod")
 
 
 def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) -> None:

@@ -257,7 +257,7 @@ class KubernetesLauncher(Launcher):
                 clocks={**relations.clocks, **related.clocks},
             )
         probes = {name: probed.probe for name, probed in succeeded(results).items()}
-        pod_checks = (check_pod(result).of(name, "pod") for name, result in results.items())
+        pod_checks = (check_pod(name, result) for name, result in results.items())
         checks = (*checks, *pod_checks)
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 

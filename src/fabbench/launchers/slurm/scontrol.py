@@ -332,7 +332,8 @@ def check_nodes(
             "instance type": _type_of(node, entry),
             "GPUs": _gpus_of(node, entry),
         }
-        checks += (result.of(node.name, name) for name, result in results.items())
+        for name, result in results.items():
+            checks.append(result.of(node.name, name))
     usable = _check_partition(all_nodes, partition, required)
     return (*checks, usable.of(partition.name, "partition"))
 

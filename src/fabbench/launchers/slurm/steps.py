@@ -218,16 +218,21 @@ class JobSteps:
             # If the job has just ended, scancel would retry for minutes.
             self.login_node.run_idempotent(("timeout", "5", "scancel", *options, step))
 
+    def _settled(self) -> list[str]:
+        """Return what scontrol says of the job; while it is completing, wait for its end."""
+        for _ in moments(_COMPLETING_S, _POLL_S):
+            answer = show_job(self.login_node, self.job)
+            if not _is_completing(state_in(answer)):
+                break
+        return answer
+
     def require_held(self) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state.
 
         A job that is completing is over, too; why it ended is known a little later.
         """
         with _as_allocation_lost():
-            for _ in moments(_COMPLETING_S, _POLL_S):
-                answer = show_job(self.login_node, self.job)
-                if not _is_completing(state_in(answer)):
-                    break
+            answer = self._settled()
         state = state_in(answer)
         if state is None and not is_unknown_job(answer):
             text = shorten(" ".join(answer)) or "no output"
