@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TypeAlias
 
 from fabbench.catalog.systems import efa_reaches
 from fabbench.hosts.check.model import (
@@ -27,6 +28,10 @@ _NAMED = 3
 _UNTRIED = Connection(made=None)
 
 
+_Fails: TypeAlias = Callable[[Sequence[HostChecks], str, str], bool]
+"""Of hosts, the usual value and another: whether that is a failure, and not a warning."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Same:
     """Something that should be the same on all hosts."""
@@ -34,8 +39,7 @@ class _Same:
     name: str
     record: HostDifference
     value: Callable[[HostChecks], str]
-    fails: Callable[[Sequence[HostChecks], str, str], bool] = lambda *_: False
-    """Of hosts, the usual value and another: whether that is a failure, and not a warning."""
+    fails: _Fails = lambda *_: False
 
     def differs(self, value: str, others: str, *, fails: bool) -> Check:
         """Return the outcome of a host with a value that the others, in words, do not have."""
@@ -63,7 +67,7 @@ def _efa_is_involved(hosts: Sequence[HostChecks], *_: str) -> bool:
 
 def _all_same() -> Iterator[_Same]:
     """Yield what should be the same, but for the programs: in the order of the records."""
-    fails = {"instance type": _efa_cannot_reach, "zone": _efa_is_involved}
+    fails: dict[str, _Fails] = {"instance type": _efa_cannot_reach, "zone": _efa_is_involved}
     for name, record in differences().items():
         if name == "topology":
             yield from map(_same_fact, FACTS)
