@@ -5,7 +5,7 @@ and `fabbench run`.
 """
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fabbench.hosts.check import HostRelations, Progress
@@ -13,7 +13,8 @@ from fabbench.launchers import Allocation, Examined, Launcher
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
-from fabbench.model.log import Ending, Log, begin_marker, end_marker
+from fabbench.model.log import Ending, ExecutionLines, Log, begin_marker, end_marker
+from fabbench.model.mappings import HostLines
 from fabbench.model.plan import Execution, Proof
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
@@ -62,7 +63,7 @@ class Replay:
         """Return an empty mapping: nothing is submitted."""
         return {}
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """Yield the lines, as output of the execution's first step."""
         step = execution.steps[0]
         yield begin_marker(step.id, step.facts)
@@ -70,7 +71,7 @@ class Replay:
         yield end_marker(step.id, self.status)
         return Ending(status=self.status, planned_sizes=execution.planned_sizes)
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         """Return an empty mapping: there are no NICs."""
         return {}
 

@@ -70,6 +70,7 @@ def test_every_kind_of_pattern_is_gathered() -> None:
         "hosts/probe.py",  # compiled at import
         "launchers/kubernetes/objects.py",  # given to a function of re
         "launchers/kubernetes/messages.toml",
+        "remote/failures.toml",
     } <= places
     texts = {each.pattern for each in patterns()}
     assert any("BAD TERMINATION" in each for each in texts)

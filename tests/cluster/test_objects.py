@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fabbench.launchers import Explanation
 from fabbench.launchers.kubernetes.explain import (
     OOM_COUNTERS,
     explain_killed,
@@ -24,6 +23,7 @@ from fabbench.launchers.kubernetes.manifests import (
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, choose, resources_on
 from fabbench.launchers.pod_options import PodOptions
+from fabbench.model.known_messages import Explanation
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import NCCL

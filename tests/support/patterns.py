@@ -217,8 +217,8 @@ def _add_written(notes: _Notes) -> None:
 
 
 def _add_tabled(notes: _Notes) -> None:
-    """Add the patterns of launchers' tables, which are searched for in messages."""
-    for path in PACKAGE.glob("launchers/*/*.toml"):
+    """Add the patterns of tables of `KnownMessage`, which are searched for in messages."""
+    for path in (*PACKAGE.glob("launchers/*/*.toml"), *PACKAGE.glob("remote/*.toml")):
         place = str(path.relative_to(PACKAGE))
         for record in tomllib.loads(path.read_text("utf-8")).get("message", ()):
             if "pattern" in record:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar, get_args
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
+from fabbench.model.templates import text_of
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def _cell_reader(declared: Any) -> Callable[[str], Any]:
 
 def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[str, str]]:
     """Return the rows of a file of the catalog, or of another package, without its comments."""
-    lines = (files(package) / name).read_text("utf-8").splitlines()
+    lines = text_of(package, name).splitlines()
     return csv.DictReader(line for line in lines if not line.startswith("#"))
 
 

@@ -20,14 +20,14 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import did_you_mean, nearest
-from fabbench.model.options import FORMER, RARE, Flag, Option, Type, declared, flat
+from fabbench.model.options import FORMER, RARE, Flag, Launchers, Option, Type, declared, flat
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_range
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from fabbench.config.given import Given, GivenOptions, Launchers
+    from fabbench.config.given import Given, GivenOptions
     from fabbench.config.sections import Config
     from fabbench.report.certificate import Certificate
     from fabbench.runs.store import StoredRun
@@ -175,7 +175,7 @@ def size_options(options: Mapping[str, Option]) -> Iterator[click.Parameter]:
 
 
 def launcher_options(
-    launchers: "Launchers", selects: Callable[[Option], bool]
+    launchers: Launchers, selects: Callable[[Option], bool]
 ) -> list[click.Parameter]:
     """Return the options of all launchers, each once; if not all have it, with those that do."""
     from fabbench.config.given import options_by_name  # loads much that --help does not need
@@ -215,7 +215,7 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     return _click_option(replace(any_of_them, help=about, default=""))
 
 
-def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
+def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
     """Return, for each option that not all launchers have, those that have it."""
     from fabbench.config.given import options_by_name
 

@@ -34,13 +34,12 @@ from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.messages import REDACTED, counted, redacted
-from fabbench.model.options import Option, declared
+from fabbench.model.options import Launchers, Option, declared
 from fabbench.model.run_options import RunOptions
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
     from fabbench.config import Resolved
-    from fabbench.config.given import Launchers
     from fabbench.config.sections import Config
     from fabbench.model.hosts import Host, Inventory, Target
     from fabbench.model.plan import Execution
@@ -86,9 +85,9 @@ class RunCommand(SectionedCommand):
     benchmarks: Callable[[], Iterable[str]] = staticmethod(runnable_names)
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
-    choices: Callable[[], "Launchers"] = staticmethod(options_of_launchers)  # With options here
+    choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # With options here
     # All that --on may choose: an option that has no effect there is refused with a sentence
-    places: Callable[[], "Launchers"] = staticmethod(options_of_launchers)
+    places: Callable[[], Launchers] = staticmethod(options_of_launchers)
 
     def __init__(self, benchmark: Benchmark) -> None:
         self.benchmark = benchmark

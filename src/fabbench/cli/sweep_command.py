@@ -25,11 +25,20 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
 from fabbench.model.messages import counted
-from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, declared, option
+from fabbench.model.options import (
+    Choice,
+    Launchers,
+    Option,
+    Seconds,
+    Text,
+    Type,
+    Whole,
+    declared,
+    option,
+)
 from fabbench.report.sweep_report import CORDON
 
 if TYPE_CHECKING:
-    from fabbench.config.given import Launchers
     from fabbench.report.page import RunPage
     from fabbench.runs.store import StoredRun, StoredSweep
     from fabbench.runs.sweep import SweepRequest, SweepRun
@@ -186,7 +195,7 @@ class SweepOptions:
     )
 
 
-def _launchers_that_divide() -> "Launchers":
+def _launchers_that_divide() -> Launchers:
     """Return the launchers that can run tests on parts of the nodes that they hold."""
     return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
 

@@ -1,17 +1,17 @@
 """`fabbench.yaml`: where it is and what is in it; where to run: there, or as is implied."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fabbench.config.given import GivenOptions, Launchers, own_options, value_of
-from fabbench.config.sections import Config, Reader, parse
+from fabbench.config.given import GivenOptions, own_options, value_of
+from fabbench.config.sections import BenchmarkOptions, Config, Reader, parse
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.mappings import Variables
 from fabbench.model.messages import did_you_mean, nearest
-from fabbench.model.options import LauncherOptions, Option
+from fabbench.model.options import LauncherOptions, Launchers
 from fabbench.model.plugins import ALIASES
 
 FILE_NAME = "fabbench.yaml"
@@ -54,7 +54,7 @@ def load(
     path: Path,
     *,
     launchers: Launchers,
-    benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
+    benchmarks: BenchmarkOptions | None = None,
 ) -> Config:
     """Read a file. `launchers` are all known ones; `benchmarks` returns the options of one.
 
@@ -78,7 +78,7 @@ def read(
     path: Path,
     *,
     launchers: Launchers,
-    benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
+    benchmarks: BenchmarkOptions | None = None,
 ) -> Config:
     """Read the text of a file at `path`. Raise RequestError as `load` does."""
     reader = Reader(folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks)

@@ -5,11 +5,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
-from fabbench.config.sections import options_of
-from fabbench.model.options import LauncherOptions, Option, declared
-
-Launchers: TypeAlias = Mapping[str, type[LauncherOptions]]
-"""Launchers, or formats of `fabbench render`, with their options."""
+from fabbench.config.sections import Values, options_of
+from fabbench.model.options import LauncherOptions, Launchers, Option, Options, declared
 
 
 class Origin(Enum):
@@ -41,7 +38,7 @@ def value_of(given: GivenOptions, name: str, default: Any = None) -> Any:
     return given[name].value if name in given else default
 
 
-def values_of(given: GivenOptions, names: Iterable[str]) -> dict[str, Any]:
+def values_of(given: GivenOptions, names: Iterable[str]) -> Values:
     """Return the values of those options that have one."""
     return {name: given[name].value for name in names if name in given}
 
@@ -52,7 +49,7 @@ def without(given: GivenOptions, names: Iterable[str]) -> dict[str, Given]:
     return {name: each for name, each in given.items() if name not in left_out}
 
 
-def from_origin(given: GivenOptions, origin: Origin) -> dict[str, Any]:
+def from_origin(given: GivenOptions, origin: Origin) -> Values:
     """Return the values that are from one origin."""
     names = [name for name, each in given.items() if each.origin is origin]
     return values_of(given, names)
@@ -66,7 +63,7 @@ def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOpt
     return kind(**{name: every[name] for name in names})
 
 
-def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
+def options_by_name(launchers: Launchers) -> Mapping[str, Options]:
     """Return option → launcher → how it declares it, of all that a command line may have."""
     by_name: defaultdict[str, dict[str, Option]] = defaultdict(dict)
     for launcher, kind in launchers.items():

@@ -13,7 +13,6 @@ from fabbench.config import Resolved, resolve
 from fabbench.config.given import (
     Given,
     GivenOptions,
-    Launchers,
     Origin,
     from_origin,
     options_by_name,
@@ -21,11 +20,11 @@ from fabbench.config.given import (
     values_of,
     without,
 )
-from fabbench.config.sections import Config, options_of
+from fabbench.config.sections import Config, Values, options_of
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.mappings import Variables
-from fabbench.model.options import AUTO, Option, declared, read_option
+from fabbench.model.mappings import Variables, without_empty
+from fabbench.model.options import AUTO, Launchers, Option, Options, declared, read_option
 from fabbench.model.run_options import RunOptions
 from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
 
@@ -106,7 +105,7 @@ def target_of(
     return resolved._replace(target=target)
 
 
-def options_of_command(launchers: Launchers, benchmark: str) -> Mapping[str, Option]:
+def options_of_command(launchers: Launchers, benchmark: str) -> Options:
     """Return the options of a benchmark's command by their long names. Raise RequestError."""
     by_word: dict[str, Option] = {}
     for kind in (*launchers.values(), Target, RunOptions, _work_type(benchmark)):
@@ -120,14 +119,11 @@ def options_of_command(launchers: Launchers, benchmark: str) -> Mapping[str, Opt
 def defaults_of_file(benchmark: str, config: Config) -> Mapping[str, Any]:
     """Return the file's defaults of a benchmark's command, by long names of options."""
     defaults = config.defaults
-    of_all: dict[str, Any] = {"repeat": defaults.repeat, "fabric": defaults.fabrics}
-    set_ = {word: value for word, value in of_all.items() if value}
-    return {**set_, **defaults.run.get(benchmark, {})}
+    of_all: Values = {"repeat": defaults.repeat, "fabric": defaults.fabrics}
+    return {**without_empty(of_all), **defaults.run.get(benchmark, {})}
 
 
-def given_of_file(
-    benchmark: str, config: Config | None, known: Mapping[str, Option]
-) -> dict[str, Given]:
+def given_of_file(benchmark: str, config: Config | None, known: Options) -> dict[str, Given]:
     """Return the file's defaults of `known` options. Raise RequestError."""
     if config is None:
         return {}
@@ -172,7 +168,7 @@ def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag
     effective = of_file.keys() & known.keys()
     values = values_of(given, (*effective, *typed))
     # Options of the launcher itself; those left in `values` are fields of any target.
-    of_launcher: dict[str, Any] = {}
+    of_launcher: Values = {}
     for name in declared(kind).keys() & values.keys():
         of_launcher[name] = values.pop(name)
     options = replace(target.options, **of_launcher)
@@ -218,7 +214,7 @@ def _require_inherited_are_set(inherited: Sequence[str], environment: Variables)
 
 
 def _require_work_options_have_effect(
-    given: GivenOptions, work_options: Mapping[str, Option], target: Target, launchers: Launchers
+    given: GivenOptions, work_options: Options, target: Target, launchers: Launchers
 ) -> None:
     """Raise RequestError for one of a benchmark's options that the launcher ignores."""
     typed = from_origin(given, Origin.USER)
@@ -228,7 +224,7 @@ def _require_work_options_have_effect(
             raise _no_effect_error(target, dict.fromkeys(works, work_options[name]), "--on")
 
 
-def _no_effect_error(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:
+def _no_effect_error(target: Target, works: Options, flag: str) -> RequestError:
     """Return the error for an option; `works`: launchers where it has an effect → the option."""
     option = next(iter(works.values()))
     chosen = f"{flag} {target.name}"

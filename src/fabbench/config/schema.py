@@ -1,7 +1,7 @@
 """The JSON schema of `fabbench.yaml`, from the declared options."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from fabbench.config.sections import (
     ABOUT,
@@ -11,24 +11,35 @@ from fabbench.config.sections import (
     Defaults,
 )
 from fabbench.model.hosts import Target
-from fabbench.model.options import Choice, Environment, LauncherOptions, Option, Truth, declared
+from fabbench.model.options import (
+    Choice,
+    Environment,
+    LauncherOptions,
+    Launchers,
+    Option,
+    Options,
+    Truth,
+    declared,
+)
 from fabbench.model.plan import Variant
 
-_ONE: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
-_SEVERAL: Mapping[str, Any] = {"anyOf": [_ONE, {"type": "array", "items": _ONE}]}
+Schema: TypeAlias = dict[str, Any]
+"""A JSON schema, or properties of one: name → its schema."""
+_ONE: Schema = {"type": ["string", "number", "boolean"]}
+_SEVERAL: Schema = {"anyOf": [_ONE, {"type": "array", "items": _ONE}]}
 _RUN_OPTIONS = "run-options"
 
 
 def schema(
-    launchers: Mapping[str, type[LauncherOptions]],
-    benchmarks: Mapping[str, Mapping[str, Option]],
-) -> dict[str, Any]:
+    launchers: Launchers,
+    benchmarks: Mapping[str, Options],
+) -> Schema:
     """Return the JSON schema of `fabbench.yaml` (draft 7, which editors support best).
 
     It has the keys and what they mean, and knows little of values: the loader checks these.
     """
-    described: dict[str, Any] = {}
-    runs: dict[str, Any] = {}
+    described: Schema = {}
+    runs: Schema = {}
     for benchmark, options in benchmarks.items():
         # Each option is described once for all benchmarks.
         described |= {
@@ -58,7 +69,7 @@ def schema(
     }
 
 
-def _section_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _section_schema(properties: Schema) -> Schema:
     """Return an object with these keys and no others; null: a section without entries."""
     return {
         "type": ["object", "null"],
@@ -67,22 +78,22 @@ def _section_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _mapping_to(value: object) -> dict[str, Any]:
+def _mapping_to(value: object) -> Schema:
     return {"type": ["object", "null"], "additionalProperties": value}
 
 
-def _with_description(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def _with_description(key: str, value: Schema) -> Schema:
     return {"description": ABOUT[key][1], **value}  # After what is expected, its meaning
 
 
-def _option_schemas(kind: type, without: Collection[str] = ()) -> dict[str, Any]:
+def _option_schemas(kind: type, without: Collection[str] = ()) -> Schema:
     """Return the schemas of the options that a dataclass declares, by their keys."""
     of_kind = declared(kind).items()
     options = [each for name, each in of_kind if name not in without]
     return {each.key: _value_schema(each) for each in options if each.only != "render"}
 
 
-def _value_schema(option: Option) -> dict[str, Any]:
+def _value_schema(option: Option) -> Schema:
     """Return what an option may have, and what it means."""
     value = _SEVERAL if option.many else _ONE
     if isinstance(option.type, Environment):  # NAME: VALUE, or a list of NAME=VALUE
@@ -94,7 +105,7 @@ def _value_schema(option: Option) -> dict[str, Any]:
     return {"description": option.help, **value}
 
 
-def _target_schema(launcher: str, kind: type[LauncherOptions]) -> dict[str, Any]:
+def _target_schema(launcher: str, kind: type[LauncherOptions]) -> Schema:
     properties = {
         LAUNCHER: _with_description(LAUNCHER, {"const": launcher}),
         **_option_schemas(Target, kind.without),

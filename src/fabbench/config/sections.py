@@ -7,7 +7,7 @@ written, and nothing is ever constructed from tags.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.mappings import without_empty
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import (
     FABRIC,
@@ -23,7 +24,9 @@ from fabbench.model.options import (
     Environment,
     File,
     LauncherOptions,
+    Launchers,
     Option,
+    Options,
     Text,
     Truth,
     Whole,
@@ -31,6 +34,7 @@ from fabbench.model.options import (
     option,
 )
 from fabbench.model.plan import Variant
+from fabbench.model.values import frozen
 from fabbench.plan.request import check_name
 
 if TYPE_CHECKING:
@@ -150,6 +154,10 @@ def _hint_for(error: "yaml.MarkedYAMLError") -> str | None:
     return "Quote what begins with {." if "unhashable" in problem else None
 
 
+BenchmarkOptions: TypeAlias = Callable[[str], Options]
+"""Returns a benchmark's options by `Option.word`, or raises RequestError."""
+Values: TypeAlias = dict[str, Any]
+"""What is read: key, or field, → its value."""
 ReadValue: TypeAlias = Callable[[Tree, str], Any]
 """Reads a value at a path such as ``targets.prod.port``."""
 ReadEntry: TypeAlias = Callable[[str, Tree, str], Any]
@@ -161,7 +169,7 @@ OPTIONS = "options"
 """Keys of a target that are not options: its launcher, and a mapping for more keys of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Defaults:
     """Defaults of `fabbench run`."""
 
@@ -173,7 +181,7 @@ class Defaults:
     """Benchmark → long name of an option → value as typed; a tuple where there may be several."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Config:
     """A whole file."""
 
@@ -203,7 +211,7 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
 """Keys that are not options: what is expected, and what they mean."""
 
 
-def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
+def options_of(kind: type[LauncherOptions]) -> Options:
     """Return all options of the targets of a launcher, by the names of their fields."""
     options = dict(declared(Target))
     for name in kind.without:
@@ -243,9 +251,7 @@ def _mapping(tree: Tree, path: str, expected: str) -> Entries:
     return tree or {}
 
 
-def _section(
-    tree: Tree, path: str, known: Mapping[str, ReadValue], what: str = "key"
-) -> dict[str, Any]:
+def _section(tree: Tree, path: str, known: Mapping[str, ReadValue], what: str = "key") -> Values:
     """Return key → value of a mapping, each read as its key is `known` to be.
 
     `what`: what messages call a key.
@@ -274,7 +280,7 @@ def _entries_of_many(option: Option, tree: Tree, path: str) -> dict[str, Tree]:
     raise _wrong_kind(path, tree, option.expected)
 
 
-def _named_entries(read: ReadEntry, tree: Tree, path: str) -> dict[str, Any]:
+def _named_entries(read: ReadEntry, tree: Tree, path: str) -> Values:
     """Read a mapping whose keys are names that the user chose."""
     expected, _ = ABOUT[path.rpartition(".")[2]]  # a path ends in the name of its section
     entries = _mapping(tree, path, expected)
@@ -284,17 +290,16 @@ def _named_entries(read: ReadEntry, tree: Tree, path: str) -> dict[str, Any]:
     return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reader:
     """Reads a file. Raise RequestError for the first mistake in it."""
 
     folder: Path
     """The directory of the file, which its relative paths start from."""
-    launchers: Mapping[str, type[LauncherOptions]]  # Launcher → its options
-    benchmarks: Callable[[str], Mapping[str, Option]] | None
-    """Returns a benchmark's options by `Option.word`, or raises RequestError; None: not checked."""
+    launchers: Launchers  # Launcher → its options
+    benchmarks: BenchmarkOptions | None  # None: not checked
 
-    def file(self, tree: Tree) -> dict[str, Any]:
+    def file(self, tree: Tree) -> Values:
         """Return the fields of a `Config` that a file has."""
         known: dict[str, ReadValue] = {
             **self._option_readers(Config),
@@ -366,12 +371,12 @@ class Reader:
         known["run"] = partial(_named_entries, self._benchmark)
         return Defaults(**_section(tree, path, known))
 
-    def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any]:
+    def _benchmark(self, name: str, tree: Tree, path: str) -> Values:
         # The defaults of a benchmark's options, by their long names.
         if not isinstance(tree, dict):
             raise _wrong_kind(path, tree, "a mapping of options to values")
         if self.benchmarks is None:  # they are not checked; one without a value says nothing
-            return {key: value for key, value in tree.items() if value}
+            return without_empty(tree)
         with _naming_key(path):
             options = self.benchmarks(name)
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
@@ -430,6 +435,6 @@ def _assignment(name: str, value: Tree) -> Tree:
     return f"{name}={value}" if isinstance(value, str) else value
 
 
-def _by_field(values: Mapping[str, Any]) -> dict[str, Any]:
+def _by_field(values: Values) -> Values:
     """Return values of keys by the names of their fields."""
     return {key.replace("-", "_"): value for key, value in values.items()}

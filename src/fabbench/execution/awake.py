@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from functools import cache
 
+from fabbench.execution.background import in_background
+
 _TICK_S = 0.5
 _STOPPED_S = 5.0
 """A longer time between two ticks was no load of this machine: the process was stopped."""
@@ -42,7 +44,7 @@ class AwakeClock:
 @cache
 def _clock() -> AwakeClock:
     clock = AwakeClock()
-    threading.Thread(target=clock.tick, daemon=True, name="fabbench clock").start()
+    in_background(clock.tick, name="clock")
     return clock
 
 

@@ -7,12 +7,13 @@ image would pass on. ``stdbuf`` makes rows arrive when they are printed.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.mappings import Variables
-from fabbench.model.plan import Command, Step
+from fabbench.model.plan import Command, Step, Words
+from fabbench.model.values import frozen
 
 _LOCAL = "localhost"
 # MPI only brings the ranks together. It must not open the fabric that is being measured (AWS's EKS
@@ -20,13 +21,13 @@ _LOCAL = "localhost"
 _OPEN_MPI_TRANSPORT = {"pml": "^cm,ucx", "btl": "tcp,self", "coll_hcoll_enable": "0"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MpiHosts:
     """The hosts of a step, and how mpirun reaches them."""
 
     mpi: Mpi
     addresses: tuple[str, ...] = (_LOCAL,)  # In rank order; the first is the host where mpirun runs
-    agent: tuple[str, ...] = ()
+    agent: Words = ()
     """The ssh command with which mpirun starts its daemons; empty for mpirun's default."""
     interface: str = ""
     """For MPI's own messages, on every host; if empty, any but the usual wrong ones."""
@@ -62,13 +63,13 @@ def inherited(step: Step) -> tuple[str, ...]:
     return tuple(names)
 
 
-def options(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
+def options(step: Step, hosts: MpiHosts) -> Words:
     """Return the options of mpirun, which precede its app contexts."""
     hydra = hosts.mpi.kind is MpiKind.HYDRA
     return tuple(_hydra_options(step, hosts) if hydra else _open_mpi_options(step, hosts))
 
 
-def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
+def contexts(step: Step, hosts: MpiHosts) -> Words:
     """Return the app contexts, one for each command of a step, the same for every mpirun."""
     words: list[str] = []
     for command in step.commands:
@@ -78,7 +79,7 @@ def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     return tuple(words)
 
 
-def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
+def srun(step: Step, hosts: MpiHosts) -> Words:
     """Return the srun command that starts all ranks of a step in a Slurm allocation.
 
     The hosts are those of the allocation; of `hosts.addresses` only the number counts. Raise
@@ -104,13 +105,17 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     )
 
 
-def _rank_command(command: Command, hosts: MpiHosts) -> Iterator[str]:
-    # Output by lines (stdbuf -oL): ranks that share a pipe would mix theirs.
+def env_words(command: Command, env: Variables) -> Iterator[str]:
+    """Yield the words that start a command with these variables, and without those to unset."""
     yield "env"
     for name in command.unset:
         yield from ("-u", name)
-    env = {**hosts.env, **command.env}
     yield from (f"{name}={value}" for name, value in env.items())
+
+
+def _rank_command(command: Command, hosts: MpiHosts) -> Iterator[str]:
+    # Output by lines (stdbuf -oL): ranks that share a pipe would mix theirs.
+    yield from env_words(command, {**hosts.env, **command.env})
     program = hosts.programs.get(command.argv[0], command.argv[0])
     yield from ("stdbuf", "-oL", program, *command.argv[1:])
 

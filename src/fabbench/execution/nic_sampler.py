@@ -13,13 +13,15 @@ from fabbench.counters.execution_counters import (
     expected_nics,
 )
 from fabbench.counters.snapshot import Snapshot, Traffic, difference, read_snapshot
+from fabbench.execution.background import in_background
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Host
 from fabbench.model.log import MARKER_SIGN, read_marker
+from fabbench.model.mappings import HostLines
 from fabbench.model.plan import Execution
 
-Read: TypeAlias = Callable[[], Mapping[str, Sequence[str]]]
+Read: TypeAlias = Callable[[], HostLines]
 """Returns the counters of hosts that answer, as lines."""
 View: TypeAlias = Callable[[Mapping[str, Traffic]], None]
 """Gets the traffic since its last call, by host, in a thread."""
@@ -52,9 +54,7 @@ class NicSampler:
         """Take the snapshot before the execution, and start sampling if there is a view."""
         self._before = self._snapshots()
         if view := self._view:
-            threading.Thread(
-                target=self._sample_until_end, args=(view,), name="fabbench counters", daemon=True
-            ).start()
+            in_background(self._sample_until_end, view, name="counters")
         return self._record_difference(after={})  # all that is known if the execution is lost
 
     def take_printed(self, line: str) -> bool:

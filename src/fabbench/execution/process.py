@@ -18,9 +18,11 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
+from fabbench.model.plan import Words
 
 LONGEST_LINE = 1 << 20  # Characters after which a line without an end is passed on in pieces
 
@@ -105,9 +107,13 @@ def private_folder() -> Path:
         ) from error
 
 
-def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
+def kept(folder: Path, argv: Sequence[str]) -> Words:
     """Return the command of a program that ends, with its folder, when its standard input does."""
     return ("/bin/sh", "-c", _KEEPER, str(folder), *argv)
+
+
+Received: TypeAlias = tuple[bytes, bytes] | None
+"""What came on standard output and on standard error; None: both have ended."""
 
 
 class PipedProcess:
@@ -141,7 +147,7 @@ class PipedProcess:
         for number in self._outputs:
             self._poll.register(number, select.POLLIN)
 
-    def receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def receive(self, timeout_s: float) -> Received:
         """Return what came on both outputs, after a wait if necessary; None at the end.
 
         Both are empty if nothing came in time, or if one of them has just ended.

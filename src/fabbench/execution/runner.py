@@ -28,7 +28,15 @@ from fabbench.execution.session import (
     TimedOutError,
 )
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
+from fabbench.model.log import (
+    Ending,
+    ExecutionLines,
+    Lines,
+    begin_marker,
+    end_marker,
+    own_line,
+    tag_line,
+)
 from fabbench.model.plan import Execution, Step
 
 OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
@@ -111,7 +119,7 @@ class Pairs:
         self._marker_yielded = False  # Whether the marker before that pair was yielded
         self._timeout_s = max(step.timeout_s for step in steps)
 
-    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+    def lines(self, open_session: OpenSession) -> Lines:
         """Run the pairs; start over as long as another program takes one of their ports first."""
         files: dict[str, str] = {}
         for step in self._steps:
@@ -173,7 +181,7 @@ class Pairs:
             early += session.stop(self._running())
         return early
 
-    def _run_clients(self, session: Session, deadline: float) -> Generator[str, None, None]:
+    def _run_clients(self, session: Session, deadline: float) -> Lines:
         """Start the clients once the servers are ready, and follow all programs until they end."""
         yield from self._ready_lines()
         if self.timed_out:
@@ -190,7 +198,7 @@ class Pairs:
             pair.programs.append(session.exec(client))
         yield from self._follow_until_end(session, deadline)
 
-    def _follow_until_end(self, session: Session, deadline: float) -> Generator[str, None, None]:
+    def _follow_until_end(self, session: Session, deadline: float) -> Lines:
         """Follow all programs until they end, or a pair fails; then end what still runs."""
         while running := [pair for pair in self._pairs if not pair.over]:
             partners = [pair.partner_deadline for pair in running if pair.partner_deadline]
@@ -296,7 +304,7 @@ class Pairs:
             step = self._steps[self._turn]
             yield begin_marker(step.id, step.facts)
 
-    def _ready_lines(self, *, flush: bool = False) -> Generator[str, None, None]:
+    def _ready_lines(self, *, flush: bool = False) -> Lines:
         """Yield the lines of the current pair, and move on to the next as soon as it is over.
 
         With `flush`, at the end, also those of pairs that are not over: they were aborted.
@@ -326,7 +334,7 @@ def random_ports(number: int) -> list[int]:
     return random.SystemRandom().sample(_PORTS, number)
 
 
-def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str, None, Ending]:
+def run_steps(open_session: OpenSession, execution: Execution) -> ExecutionLines:
     """Run the steps of an execution one after another until one fails, or all at once.
 
     Yield the lines of its log: markers around each step, and the lines of a pair tagged with their
@@ -362,12 +370,12 @@ class _Mpi:
         self._step = step
         self._limit = limit
 
-    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+    def lines(self, open_session: OpenSession) -> Lines:
         yield begin_marker(self._step.id, self._step.facts)
         yield from self._output_lines(open_session)
         yield end_marker(self._step.id, self.status)
 
-    def _output_lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+    def _output_lines(self, open_session: OpenSession) -> Lines:
         step = self._step
         with open_session(step) as session:
             command = mpirun(step, session.mpi_hosts())

@@ -3,13 +3,13 @@
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from importlib.resources import files
 from typing import NamedTuple, Protocol
 
 from fabbench.execution.awake import awake_s
 from fabbench.execution.mpirun import MpiHosts
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Command
+from fabbench.model.templates import text_of
 
 DEBUG = "debug."  # The prefix of the names of files that are read while they grow
 FORWARDED = ("PATH", "LD_LIBRARY_PATH")
@@ -55,7 +55,7 @@ def exports(names: Iterable[str]) -> str:
 
 def end_programs_script() -> str:
     """Return shell functions that end a run's programs on a host: `marked` and `end_programs`."""
-    return (files("fabbench.execution") / "end_programs.sh").read_text("utf-8")
+    return text_of("fabbench.execution", "end_programs.sh")
 
 
 class TimedOutError(Exception):

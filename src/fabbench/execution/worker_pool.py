@@ -11,13 +11,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from fabbench.execution.background import in_background
 from fabbench.execution.session import Program
 from fabbench.model.errors import MachineError
 
 T = TypeVar("T")
 U = TypeVar("U")
+Results: TypeAlias = Mapping[str, T | MachineError]
+"""Host, or whatever else is named → what work on it returned, or why it failed."""
 
 _HOSTS = 32
 """How many hosts are processed concurrently."""
@@ -155,18 +158,21 @@ def map_hosts(
     return {name: results[name] for name in items}
 
 
-def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+def require_all(results: Results[T]) -> dict[str, T]:
     """Return the results. Raise MachineError with the errors and hints of all hosts that failed."""
-    succeeded: dict[str, T] = {}
-    failed: dict[str, MachineError] = {}
-    for name, result in results.items():
-        if isinstance(result, MachineError):
-            failed[name] = result
-        else:
-            succeeded[name] = result
-    if failed:
-        raise _error_of_all(failed)
-    return succeeded
+    failures = {
+        name: result for name, result in results.items() if isinstance(result, MachineError)
+    }
+    if failures:
+        raise _error_of_all(failures)
+    return succeeded(results)
+
+
+def succeeded(results: Results[T]) -> dict[str, T]:
+    """Return the results of work that did not fail."""
+    return {
+        name: result for name, result in results.items() if not isinstance(result, MachineError)
+    }
 
 
 def _error_of_all(failed: Mapping[str, MachineError]) -> MachineError:
@@ -242,4 +248,4 @@ class OutputQueue:
                 except Exception as error:  # noqa: BLE001 - raised in the thread that reads
                     self.put(Item(error=error))
 
-        threading.Thread(target=guarded, daemon=True, name="fabbench follows").start()
+        in_background(guarded, name="follows")

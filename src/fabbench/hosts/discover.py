@@ -3,22 +3,22 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TypeAlias
 
 from fabbench.catalog.images import program_folders
 from fabbench.hosts.check.model import HostChecks
 from fabbench.hosts.check.one_host import mpirun
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.mappings import without_empty
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 
 MPIRUN = "mpirun"
 _MAX_SHOWN = 4  # Hosts with their paths, in an error
 
 
-ProbeHosts = Callable[[Target, Variant], Mapping[str, Probe]]
+ProbeHosts = Callable[[Target, Variant], Probes]
 """Probes all hosts in the environment of a variant: name → probe."""
 
 
@@ -42,7 +42,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
     """
     if not target.variants:
         return inventory(target, probe_hosts(target, DEFAULT_VARIANT), needs)
-    probed: dict[object, Mapping[str, Probe]] = {}
+    probed: dict[object, Probes] = {}
     views: dict[str, tuple[Host, ...]] = {}
     for variant in target.variants:
         variant_target = for_variant(target, variant)
@@ -86,10 +86,6 @@ def programs(needs: Needs) -> tuple[str, ...]:
     return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
 
 
-Probes: TypeAlias = Mapping[str, Probe]
-"""Host → what it reported."""
-
-
 def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
     """Return which of some programs hosts lack, as sentences; `needed`: program → what needs it."""
     sentences: list[str] = []
@@ -117,7 +113,7 @@ def not_found(program: str, hosts: Sequence[str], needs: Needs) -> str:
     return f"{program} not found on {compress_hostlist(hosts)}. Install it: {needs.install}."
 
 
-def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
+def inventory(target: Target, probes: Probes, needs: Needs) -> Inventory:
     """Return the inventory of hosts, given by name. Raise MachineError if hosts lack something."""
     _require_directories(probes)
     _require_programs(probes, needs)
@@ -133,7 +129,7 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
     return Inventory(target=target.name, hosts=hosts)
 
 
-def _require_directories(probes: Mapping[str, Probe]) -> None:
+def _require_directories(probes: Probes) -> None:
     """Raise MachineError if hosts lack a directory that must exist."""
     lacking: dict[str, list[str]] = {}
     for name, probe in probes.items():
@@ -148,7 +144,7 @@ def _require_directories(probes: Mapping[str, Probe]) -> None:
         )
 
 
-def _require_programs(probes: Mapping[str, Probe], needs: Needs) -> None:
+def _require_programs(probes: Probes, needs: Needs) -> None:
     """Raise MachineError if hosts lack a program, unless the programs are optional."""
     problems: list[str] = []
     for program in needs.programs:
@@ -170,7 +166,7 @@ def folders(target: Target) -> tuple[str, ...]:
     return (target.mpirun, of_mpirun, *target.bin_dirs)
 
 
-def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
+def _require_same_paths(probes: Probes, needs: Needs) -> None:
     """Raise MachineError if hosts have a program at different paths: ranks are started by one."""
     for program in needs.programs:
         paths = {
@@ -235,12 +231,12 @@ def _versions(probe: Probe) -> dict[str, str]:
         "efa_installer": probe.efa_installer,
         "efa_driver": probe.efa_driver,
         "nvidia_driver": probe.gpu_driver,
-        "nic_driver": probe.of_nics("driver"),
-        "nic_firmware": probe.of_nics("firmware"),
+        "nic_driver": probe.nic_driver,
+        "nic_firmware": probe.nic_firmware,
         "mpi": f"{mpi.kind} {mpi.version}" if mpi else "",
         "kernel": probe.kernel,
     }
-    return {key: text for key, text in versions.items() if text}  # Those that are known
+    return without_empty(versions)  # Those that are known
 
 
 def _search_notes(name: str, probe: Probe) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ guesses.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
 from itertools import dropwhile
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -32,6 +31,9 @@ from fabbench.hosts.probe_result import (
 from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
+from fabbench.model.mappings import without_empty
+from fabbench.model.plan import Words
+from fabbench.model.templates import text_of
 
 _ADDRESS = re.compile(
     r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?"
@@ -363,8 +365,8 @@ def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevic
         if how_far in _NEAR:
             # The bridges from where both paths part, and the two devices.
             between |= {*place.path} ^ {*path}
-    nearest = {how_far: tuple(names) for how_far, names in by_distance.items() if names}
-    return replace(gpu, nics=nearest, acs=_redirecting_bridges(between, places))
+    nearest = {how_far: tuple(names) for how_far, names in by_distance.items()}
+    return replace(gpu, nics=without_empty(nearest), acs=_redirecting_bridges(between, places))
 
 
 def _redirecting_bridges(buses: set[str], places: _Places) -> tuple[str, ...] | None:
@@ -450,7 +452,6 @@ _SECTIONS = frozenset(
         "sys",
         "ibv",
         "fi_info",
-        "fi_version",
         "gpu",
         "gpu.work",
         "library",
@@ -469,12 +470,12 @@ _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
 
 def script() -> str:
     """Return the text of the probe, for hosts to which it is sent as ``sh -s -- ARGUMENTS``."""
-    return (files("fabbench.hosts") / "probe.sh").read_text("utf-8")
+    return text_of("fabbench.hosts", "probe.sh")
 
 
 def probe_arguments(
     programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), required: Sequence[str] = ()
-) -> tuple[str, ...]:
+) -> Words:
     """Return the probe's arguments: programs to look for, in `bin_dirs` before anywhere else.
 
     `required` are directories that must exist; what the programs load from them is reported.
@@ -508,14 +509,13 @@ def read_probe(lines: Iterable[str]) -> Probe:
         # The first and the last line.
         whole=answer.first("probe") == "1" and answer.first("end") == "ok",
         instance_type=_instance_type(answer),
-        serials={name: text for name, text in _serials(answer, gpus) if text},
+        serials=without_empty(dict(_serials(answer, gpus))),
         interfaces=read_interfaces(answer),
         default_interface=default_interface(answer),
         devices=devices,
         topology=read_topology(answer, devices, gpus),
         domains=_once(read_fi_info(answer.all("fi_info"))),
         fi_info=answer.result("fi_info"),
-        libfabric=_libfabric(answer.all("fi_version")),
         efa_driver=answer.sysfs.at("module", "efa", "version").text,
         gpus=gpus,
         nvidia_smi=answer.result("gpu"),
@@ -555,16 +555,6 @@ def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
             yield fact.field, fact.read(text)
         elif answer.first(fact.section) and not matches:
             answer.cannot_read(fact.section, answer.first(fact.section))
-
-
-def _libfabric(lines: Sequence[str]) -> str:
-    """Return the version that ``fi_info --version`` prints for libfabric, else the first one."""
-    versions: dict[str, str] = {}
-    for line in lines:
-        name, _, version = line.partition(": ")
-        versions.setdefault(name, version.strip())
-    first = next(iter(versions.values()), "")
-    return versions.get("libfabric", first)
 
 
 def _gpu_processes(answer: Answer) -> int | None:

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import reduce
+from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
+from fabbench.model.values import frozen
 
 UNLIMITED = -1
 """Stands for no limit where a number of bytes is expected."""
@@ -21,7 +23,7 @@ class Link(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """One port of an RDMA device, as in ``/sys/class/infiniband``."""
 
@@ -37,7 +39,7 @@ class Device:
     """Index of the GID for RoCE v2: that of an IPv4 address if there is one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Domain:
     """One domain that libfabric offers: an entry of ``fi_info``."""
 
@@ -46,7 +48,7 @@ class Domain:
     endpoint: str = ""  # `msg`, `rdm` or `dgram`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Interface:
     """One network interface with one of its IPv4 addresses; `address` is empty without one."""
 
@@ -55,7 +57,7 @@ class Interface:
     up: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gpu:
     """One GPU, as ``nvidia-smi`` reports it."""
 
@@ -68,7 +70,7 @@ class Gpu:
     uuid: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InstalledProgram:
     """One program. `size` is its file size in bytes, which two builds rarely share."""
 
@@ -76,7 +78,7 @@ class InstalledProgram:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProgramResult:
     """The result of a program that the probe ran. Status 127: not found; 124: timed out."""
 
@@ -89,7 +91,7 @@ class ProgramResult:
         return self.lines[0] if self.lines else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Probe:
     """Everything that a host reported about itself."""
 
@@ -168,26 +170,37 @@ class Probe:
         return tuple(path for path in plugins if "ofi" in path)
 
     @property
-    def nccl(self) -> tuple[str, ...]:
+    def nccl(self) -> str:
         """Return the versions of NCCL in file names (``libnccl.so.2.21.5``)."""
         matches = (re.search(r"/libnccl\.so\.(.*\..*\..*)$", path) for path in self.libraries)
-        return tuple(sorted({match[1] for match in matches if match}))
+        versions = {match[1] for match in matches if match}
+        return ", ".join(sorted(versions))
 
     @property
     def gpu_driver(self) -> str:
         """Return the version of the NVIDIA driver."""
         return self.nvidia_driver or next((gpu.driver for gpu in self.gpus), "")
 
-    def of_nics(self, fact: str) -> str:
-        """Return what the RDMA devices have of a fact of `NodeDevice`: each value once."""
-        values = {getattr(device, fact) for device in self.topology.values()}
-        return ", ".join(sorted(values - {""}))
+    @property
+    def nic_driver(self) -> str:
+        """Return the drivers of the RDMA devices, each once."""
+        drivers = {device.driver for device in self.topology.values()}
+        return ", ".join(sorted(drivers - {""}))
+
+    @property
+    def nic_firmware(self) -> str:
+        """Return the firmware of the RDMA devices, each once."""
+        versions = {device.firmware for device in self.topology.values()}
+        return ", ".join(sorted(versions - {""}))
 
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""
         ports = (port.name for port in self.devices if port.link is link)
         return tuple(dict.fromkeys(ports))
 
+
+Probes: TypeAlias = Mapping[str, Probe]
+"""Host → what it reported."""
 
 # ---------------------------------------------------------------- lines SECTION<TAB>TEXT
 

@@ -6,9 +6,9 @@ register theirs: docs/add-a-launcher.md.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -17,10 +17,12 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
-from fabbench.model.messages import LONGEST_QUOTE, redacted
-from fabbench.model.options import LauncherOptions
-from fabbench.model.plan import Execution, Plan, Step, Variant
+from fabbench.model.mappings import Documents, HostLines
+from fabbench.model.messages import redacted
+from fabbench.model.options import LauncherOptions, Launchers
+from fabbench.model.plan import Execution, Plan, Step, Variant, Words
 from fabbench.model.plugins import Plugins
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from threading import Event
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from fabbench.catalog.systems import System
     from fabbench.execution.script.target import ScriptTarget, VariantOverrides
     from fabbench.hosts.check import Check, HostRelations, Progress
-    from fabbench.hosts.probe_result import Probe
-    from fabbench.model.log import Ending
+    from fabbench.hosts.probe_result import Probes
+    from fabbench.model.log import ExecutionLines
     from fabbench.plan.request import RunRequest
     from fabbench.remote.transport import Transport
     from fabbench.report.table import Overview
@@ -42,11 +44,11 @@ NODES = 2
 """Hosts of a job or document if no number is given."""
 
 
-Inside: TypeAlias = Callable[[str], tuple[str, ...]]
+Inside: TypeAlias = Callable[[str], Words]
 """Image of a variant, "" for the usual one → the words that start a program in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RenderInput:
     """What a document is rendered from."""
 
@@ -189,7 +191,7 @@ def rendering_named(name: str) -> Rendering:
     return one_named("format", name, renderings())
 
 
-def options_of_formats() -> Mapping[str, type[LauncherOptions]]:
+def options_of_formats() -> Launchers:
     """Return the options of every format, by name."""
     return declared_options(renderings(), "FORMAT_OPTIONS")
 
@@ -203,7 +205,7 @@ class ObjectRef(NamedTuple):
     uid: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Leftover:
     """Everything of one run in one namespace."""
 
@@ -217,7 +219,7 @@ class Leftover:
     """In the order of deletion. Objects deleted along with an owner are not listed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Leftovers:
     """What was found, and how to remove it."""
 
@@ -228,11 +230,11 @@ class Leftovers:
     """Removes some of them. Raises MachineError that names what remains."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Examined:
     """What is known about machines, for `fabbench.hosts.check`."""
 
-    probes: "Mapping[str, Probe]"  # Machine → everything it reported
+    probes: "Probes"  # Machine → everything it reported
     relations: "HostRelations"
     checks: "tuple[Check, ...]" = ()  # What is known without probing them
     # What is shown before the checks, such as the nodes of a cluster
@@ -251,17 +253,17 @@ class Allocation(Protocol):
         """Return the hosts and what they have."""
 
     @property
-    def documents(self) -> Mapping[str, str]:
+    def documents(self) -> Documents:
         """Return what was submitted to get the machines, without secrets: file name → document."""
 
-    def execute(self, execution: Execution) -> "Generator[str, None, Ending]":
+    def execute(self, execution: Execution) -> "ExecutionLines":
         """Run an execution. Yield the lines of its log, with markers. Return how it ended.
 
         The call itself may prepare the machines; counters are read after it and before the first
         line. Closing the generator, or an exception in it, leaves nothing running.
         """
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         """Read the NIC counters of hosts that answer: name → lines. Any thread may call it.
 
         Empty where they come with an execution's lines.
@@ -335,7 +337,7 @@ class Launcher(ABC):
         with self.open(target, needs) as allocation:
             return allocation.inventory
 
-    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
+    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> Words:
         """Return the command that starts all ranks of a step, for `fabbench run --dry-run`."""
         from fabbench.execution.mpirun import MpiHosts, mpirun
 
@@ -409,7 +411,7 @@ def launchers() -> Plugins[Launcher]:
     )
 
 
-def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
+def options_of_launchers() -> Launchers:
     """Return the options of every launcher, by name."""
     return declared_options(launchers())
 
@@ -417,33 +419,6 @@ def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
 def launcher_named(name: str) -> Launcher:
     """Return one launcher. Raise RequestError, with the known names, if there is no such one."""
     return one_named("target", name, launchers())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Why a pod does not run, or what ended it."""
-
-    code: str  # A word or two, machine-readable: `insufficient`, `image`, `quota`, `oom-killed`, …
-    text: str  # One or two sentences, quoting the cluster where that says more
-    advice: str  # What to do next
-    final: bool = True  # Whether waiting is pointless
-
-    def __str__(self) -> str:
-        return f"{self.text} {self.advice}"
-
-
-def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
-    """Return a message on one line without its period.
-
-    Of a long one, the beginning (what was tried) and the end (the cause).
-    """
-    line = " ".join(message.split()).rstrip(".")
-    if len(line) <= limit:
-        return line
-    half = limit // 2
-    tried = line[:half].rstrip()
-    cause = line[-half:].lstrip()
-    return f"{tried} … {cause}"
 
 
 def require_way(plan: Plan, ways: Collection[str], place: str, hint: str) -> None:

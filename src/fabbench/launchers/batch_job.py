@@ -4,41 +4,27 @@ Its output is split into executions again.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from fabbench.catalog.offline_inventory import require_names
+from fabbench.execution.script.words import script_template
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import MARKER_SIGN, Ending, Marker, read_marker
+from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Lines, Marker, read_marker
+from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.messages import redacted
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
 
-Follow = Callable[[str], Generator[str, None, None]]
+Follow = Callable[[str], Lines]
 """Submits a document and yields its lines; closing it ends the job."""
 
 _AROUND_S = 600.0  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
 _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
-
-
-_LOG_IN = r"""# Everywhere: an sshd that takes the environment of who logs in; its key logs in, too.
-mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
-ssh-keygen -q -t ed25519 -N '' -f id_ed25519
-printf '%s\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' 'SendEnv *' >config
-sshd=(/usr/sbin/sshd @SSHD@ -p @PORT@ -h ~/.ssh/id_ed25519 -o 'AcceptEnv=*')
-if [ "@NUMBER@" != 0 ]; then # the first one's key may log in to the others
-    scan() { ssh-keyscan -p @PORT@ -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
-    until scan >authorized_keys; do sleep 1; done 2>/dev/null
-    echo $BASHPID >pid && exec "${sshd[@]}" -D
-fi
-"${sshd[@]}" || exit
-for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
-complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; }
-"""
 
 
 def log_in(number: str, *, port: int, sshd: str) -> str:
@@ -47,11 +33,8 @@ def log_in(number: str, *, port: int, sshd: str) -> str:
     All run it. `number` is a host's own, `sshd` more options. The others stay in it until the
     first one calls `complete`.
     """
-    values = {"@NUMBER@": number, "@PORT@": str(port), "@SSHD@": sshd}
-    text = _LOG_IN
-    for name, value in values.items():
-        text = text.replace(name, value)
-    return text
+    template = script_template("fabbench.launchers", "log_in.txt")
+    return template.render(number=number, port=port, sshd=sshd)
 
 
 @dataclass(slots=True)
@@ -121,7 +104,7 @@ class Demux:
         self._current = ""
         self._requested: set[str] = set()  # Ids of the executions that were asked for so far
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """Yield the lines of one execution; of the last one, all to the end of the output.
 
         Return how it ended.
@@ -179,13 +162,13 @@ class JobAllocation:
         self._rendering = rendering
         self._name = name
         self._follow = follow
-        self._lines: Generator[str, None, None] | None = None  # None: nothing was submitted
+        self._lines: Lines | None = None  # None: nothing was submitted
         self._demux = Demux(lines=())
         self._waits_for_start = waits_for_start
-        self._documents: Mapping[str, str] = {}  # `name` → what was submitted, without secrets
+        self._documents: Documents = {}  # `name` → what was submitted, without secrets
 
     @property
-    def documents(self) -> Mapping[str, str]:
+    def documents(self) -> Documents:
         """Return the document that was submitted, without its secrets."""
         return self._documents
 
@@ -198,11 +181,11 @@ class JobAllocation:
         first = [*until_started(self._lines)] if self._waits_for_start else []
         self._demux = Demux(chain(first, self._lines))
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """Yield the lines of an execution; return how it ended."""
         return (yield from self._demux.execute(execution))
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         """Return nothing: the script prints the counters before and after each execution."""
         return {}
 

@@ -2,12 +2,15 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 
-from fabbench.launchers import Explanation, notify
+from fabbench.execution.waiting import moments
+from fabbench.launchers import notify
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import Explanation
+from fabbench.model.log import Lines
 
 _LOOK_S = 0.5  # Between two looks at a job
 _SOON_S = 10.0  # How long a job is looked at often: one that starts at once, starts then
@@ -88,7 +91,7 @@ def held(job: Job, document: str) -> Iterator[None]:
     _end(job)
 
 
-def follow(job: Job, document: str) -> Generator[str, None, None]:
+def follow(job: Job, document: str) -> Lines:
     """Submit a document as a job, and yield the lines of its output; closing it ends the job."""
     with held(job, document):
         yield from job.lines()
@@ -153,8 +156,7 @@ def _end(job: Job) -> None:
 
 def await_end(job: Job) -> None:
     """Wait until a job that was cancelled is over. Raise MachineError if that takes long."""
-    deadline = time.monotonic() + _END_S
-    while job.phase() is not Phase.OVER:
-        if time.monotonic() > deadline:
-            raise MachineError(f"It was cancelled, and still exists after {_END_S:.0f} s.")
-        time.sleep(_LOOK_S)
+    for _ in moments(_END_S, _LOOK_S):
+        if job.phase() is Phase.OVER:
+            return
+    raise MachineError(f"It was cancelled, and still exists after {_END_S:.0f} s.")

@@ -5,12 +5,14 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fabbench.execution.worker_pool import require_all
 from fabbench.launchers import notify
 from fabbench.launchers.shared_options import LoginOptions
 from fabbench.model.hosts import Target
+from fabbench.model.plan import Words
 from fabbench.remote.allocation import clean_up, connected
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.transport import Done, Here, Transport
@@ -20,7 +22,7 @@ from fabbench.remote.transport import Done, Here, Transport
 _FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/opt/pbs/bin:/usr/local/bin:/usr/bin:/bin"
 
 
-def with_batch_path(argv: Sequence[str]) -> tuple[str, ...]:
+def with_batch_path(argv: Sequence[str]) -> Words:
     """Return a command that also finds a batch system's programs outside of PATH."""
     return ("sh", "-c", f'PATH="$PATH:{_FOLDERS}"; export PATH; exec "$@"', "sh", *argv)
 
@@ -57,12 +59,9 @@ class LoginNode:
         command = with_batch_path(argv)
         return self._connection.run(command, stdin=stdin, timeout_s=timeout_s)
 
-    def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
+    def run_idempotent(self, argv: Sequence[str]) -> Done:
         """Run a command that may run twice: again if the connection broke, with an agent."""
-
-        def run_once() -> Done:
-            return self.run(argv, timeout_s=timeout_s)
-
+        run_once = partial(self.run, argv)
         return run_once() if self._agent is None else self._agent.with_reconnect(run_once)
 
 

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.resources import files
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import without_empty
 from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
+from fabbench.model.templates import text_of
 
 if TYPE_CHECKING:
     import yaml
@@ -29,6 +30,7 @@ _VALUE = re.compile(rf"(?:{_WORD})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 Object: TypeAlias = dict[str, Any]
 """An object of a cluster, or a part of one, as the API takes and returns it."""
+Objects: TypeAlias = Sequence[Object]
 # Labels by which fabbench, Jobs and the MPI operator find pods.
 _RESERVED = re.compile(
     r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"
@@ -173,18 +175,17 @@ class PodOptions(LauncherOptions):
     def metadata(self, annotations: Mapping[str, str]) -> Object:
         """Return the field ``metadata`` with the user's labels and with annotations, if any."""
         given = {"labels": dict(self.labels), "annotations": dict(annotations)}
-        given = {key: pairs for key, pairs in given.items() if pairs}
-        return {"metadata": given} if given else {}
+        return without_empty({"metadata": without_empty(given)})
 
     def pod_spec(self) -> Object:
         """Return the pod spec fields that these options set."""
-        fields = {
+        fields: Object = {
             "tolerations": [each.manifest() for each in self.all_tolerations],
             "nodeSelector": self.node_selector,
             "imagePullSecrets": [{"name": name} for name in self.pull_secrets],
             "runtimeClassName": self.runtime_class,
         }
-        return {name: value for name, value in fields.items() if value}
+        return without_empty(fields)
 
     @override
     def for_benchmark(self, benchmark: str, fabrics: Sequence[str]) -> Self:
@@ -204,7 +205,7 @@ def forms(package: str, name: str) -> Object:
     """Return a YAML file of a package whose parts `filled` fills in."""
     import yaml
 
-    loaded: Object = yaml.safe_load((files(package) / name).read_text("utf-8"))
+    loaded: Object = yaml.safe_load(text_of(package, name))
     return loaded
 
 

@@ -16,19 +16,15 @@ from functools import cache, partial
 
 import msgspec
 
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.script import script
-from fabbench.hosts.check import Check, HostRelations, Progress, Status
+from fabbench.hosts.check import HostRelations, Progress, outcome_in
 from fabbench.launchers import (
-    NODES,
     Examined,
-    Explanation,
     Launcher,
     Rendering,
     RenderInput,
     notify,
     rendering_named,
-    shorten,
 )
 from fabbench.launchers.batch_job import JobAllocation, longest_s, most_ranks
 from fabbench.launchers.jobs import Job, Phase, await_end, follow
@@ -38,6 +34,9 @@ from fabbench.model import records
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
+from fabbench.model.known_messages import Explanation
+from fabbench.model.messages import shorten
+from fabbench.model.plan import Words
 
 OUTPUT = "fabbench.out"
 """The file that a rendered script writes; a submitted one writes another each time."""
@@ -45,6 +44,9 @@ _POLL_S = 1.0
 # What is printed after the lines of a file: the last of them may lack its end.
 _END = "."
 _LINES = f'tail -n "+$1" "$2" 2>/dev/null; printf "%s\\n" {_END}'
+
+
+_outcome = partial(outcome_in, "fabbench.launchers", "queue_checks.toml")
 
 
 class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,16 +61,16 @@ class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     account: str
     opening: str
     hosts: str
-    submit: tuple[str, ...]
+    submit: Words
     submitted: str
-    show: tuple[str, ...]
+    show: Words
     state: str
     pending: tuple[str, ...]
     runs: tuple[str, ...]
     unknown: str
     nodes: str
     why: str
-    cancel: tuple[str, ...]
+    cancel: Words
 
 
 @cache
@@ -139,7 +141,7 @@ class QueueJob(Job):
         has_run = self._awaited and bool(self._lines_after(count=0, whole=False))
         return Phase.RUNS if has_run else Phase.OVER
 
-    def _command(self, words: Sequence[str]) -> tuple[str, ...]:
+    def _command(self, words: Sequence[str]) -> Words:
         return tuple(word.format(job=self._id) for word in words)
 
     @override
@@ -281,14 +283,12 @@ class QueueLauncher(_OfBatchSystem, Launcher):
         Leaving it ends the job.
         """
         options = target.options_as(QueueOptions)
-        nodes = target.nodes or NODES
-        inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs)
+        rendering = rendering_named(self.name)
+        inventory = rendering.inventory(target, needs)
         # On this machine no connection can break: it needs no agent.
         with login(target, follows=bool(options.login)) as login_node:
             job = QueueJob(self._system, login_node, options.start_timeout)
-            allocation = JobAllocation(
-                inventory, rendering_named(self.name), "job.sh", partial(follow, job)
-            )
+            allocation = JobAllocation(inventory, rendering, "job.sh", partial(follow, job))
             with closing(allocation):
                 yield allocation
 
@@ -302,8 +302,7 @@ class QueueLauncher(_OfBatchSystem, Launcher):
         with login(target) as login_node:
             found = login_node.run_idempotent(("sh", "-c", f"command -v {command}"))
             where = login_node.name
-        status = Status.FAIL if found.status else Status.PASS
-        seen = f"{command} is not on {where}." if found.status else f"{command} is on {where}."
-        advice = "Pass another login node with --login HOST." if found.status else ""
-        check = Check(host=title, name="programs", status=status, seen=seen, advice=advice)
+        result = "missing" if found.status else "found"
+        outcome = _outcome(f"submit.{result}", command=command, where=where)
+        check = outcome.of(title, "programs")
         return Examined(probes={}, relations=HostRelations(), checks=(check,))

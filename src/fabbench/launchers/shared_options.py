@@ -10,6 +10,7 @@ from fabbench.model.options import (
     INSTANCE_TYPE,
     RARE,
     LauncherOptions,
+    Launchers,
     Seconds,
     Text,
     option,
@@ -101,9 +102,7 @@ def seconds_of(limit: str) -> int:
     return int(days or 0) * 86400 + of_the_day
 
 
-def declared_options(
-    plugins: Mapping[str, Any], *names: str
-) -> Mapping[str, type[LauncherOptions]]:
+def declared_options(plugins: Mapping[str, Any], *names: str) -> Launchers:
     """Return the options of launchers or formats, by name, without importing built-in ones.
 
     A built-in one declares them in its package, as the first of `names` (``FORMAT_OPTIONS``) that

@@ -7,7 +7,7 @@ again. ``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in
 `fabbench.counters.execution_counters`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -228,6 +228,12 @@ class Ending:
     lost: bool = False
     planned_sizes: Collection[int] = ()  # Sizes that a complete run would have printed
     neighbors: Sequence[str] = ()  # Where another run of fabbench was, and as whom
+
+
+Lines: TypeAlias = Generator[str, None, None]
+"""Lines as they come; closing it ends what prints them."""
+ExecutionLines: TypeAlias = Generator[str, None, Ending]
+"""The lines of an execution's log as they come, then how it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,11 @@ def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
     return beginning + "…" + words[-end:]
 
 
+def shorten(message: str) -> str:
+    """Return a message of another program as `quoted` does, without its period."""
+    return quoted(message.rstrip().rstrip("."))
+
+
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
     """Merge texts that differ in numbers only.
 

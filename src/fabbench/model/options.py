@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
@@ -341,7 +341,11 @@ def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     return tuple(value for listed in values for value in listed)
 
 
-def _declared(kind: type) -> Mapping[str, Option]:
+Options: TypeAlias = Mapping[str, Option]
+"""Options by the names of their fields, or by their long names."""
+
+
+def _declared(kind: type) -> Options:
     """Return the options that a dataclass declares, by the names of its fields."""
     options: dict[str, Option] = {}
     for attribute in fields(kind):
@@ -360,7 +364,7 @@ def _named(declaration: Option, name: str) -> Option:
 
 
 # Not every class is hashable, says mypy
-declared: Callable[[type], Mapping[str, Option]] = cache(_declared)
+declared: Callable[[type], Options] = cache(_declared)
 
 
 def parsed(declaration: Option, given: Any) -> Any:
@@ -435,3 +439,7 @@ class LauncherOptions:
         """Return them with what a benchmark usually needs on these fabrics, such as its image."""
         del benchmark, fabrics
         return self
+
+
+Launchers: TypeAlias = Mapping[str, type[LauncherOptions]]
+"""Launchers, or formats of `fabbench render`, with their options."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from fabbench.model.log import Facts
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
@@ -18,6 +19,9 @@ from fabbench.model.options import (
     option,
 )
 
+Words: TypeAlias = tuple[str, ...]
+"""Those of a command line, or of a part of one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -26,7 +30,7 @@ class Command:
     `env` is added to the machine's environment; `unset` is removed from it.
     """
 
-    argv: tuple[str, ...]
+    argv: Words
     role: str = ""  # `server` or `client` in a pair
     host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Variables = field(default_factory=dict)

@@ -7,10 +7,11 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
 import msgspec
+
+from fabbench.model.templates import text_of
 
 RecordT = TypeVar("RecordT")
 
@@ -37,7 +38,7 @@ def load(package: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
     `kind` is a `msgspec.Struct` that forbids unknown fields; its `__post_init__` may refuse a
     value by a ValueError. Raise RecordError for the first record that is wrong.
     """
-    return parse((files(package) / name).read_text("utf-8"), name, kind)
+    return parse(text_of(package, name), name, kind)
 
 
 def parse(text: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:

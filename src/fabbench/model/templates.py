@@ -1,9 +1,15 @@
-"""Texts from Jinja's templates: what documents, scripts and pages have in common. Pure."""
+"""Texts of the files of a package, as they are or as templates of Jinja. Pure."""
 
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+def text_of(package: str, name: str) -> str:
+    """Return the text of a package's file."""
+    return (files(package) / name).read_text("utf-8")
 
 
 def environment(package: str, folder: str = "", **more: Any) -> "Environment":

@@ -8,13 +8,13 @@ unit), ``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``8
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, Sizes, parse_quantity, parse_sizes
+from fabbench.model.values import frozen
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
 RATIO = Metric("ratio", "times")
@@ -39,7 +39,7 @@ _GATE = lazy(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gate:
     """One gate.
 

@@ -8,7 +8,7 @@ on every host, regardless of what mpirun, ssh or an image sets there.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from fabbench.model.hosts import Host, Target
 from fabbench.model.mappings import Variables
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
-from fabbench.model.plan import Command, Step, Variant
+from fabbench.model.plan import Command, Step, Variant, Words
+from fabbench.model.values import frozen
 from fabbench.plan import STORE
 
 MAX_REPEATS = 20  # Repeats at which `Adaptive` gives up by default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Adaptive:
     """Repeats until everything that was requested is decided."""
 
@@ -35,7 +36,7 @@ class Adaptive:
     seconds: float | None = None  # No repeat starts after this time; None: no limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunRequest:
     """One run, as requested. `fabrics` are names, `AB` or `AUTO`; none means `AUTO`."""
 
@@ -59,7 +60,7 @@ class RunRequest:
     limit_s: float = inf  # After so many seconds each step is aborted, unless its own limit is less
     store: Path = STORE
     name: str = ""  # The user's name for the run, to find it by
-    command: tuple[str, ...] = ()  # The command line that requested it
+    command: Words = ()  # The command line that requested it
 
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeAlias, TypeVar
 
 from fabbench.catalog.images import with_libraries
-from fabbench.execution.worker_pool import map_hosts, require_all
+from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
@@ -18,7 +18,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.mappings import Reasons
 from fabbench.model.messages import listed
-from fabbench.model.plan import DEFAULT_VARIANT, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 from fabbench.remote import SshOptions
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.relay import relay
@@ -36,7 +36,7 @@ T = TypeVar("T")
 @contextlib.contextmanager
 def connected(
     target: Target, names: Sequence[str], on_progress: OnProgress | None = None
-) -> Iterator[Mapping[str, SshTransport | MachineError]]:
+) -> Iterator[Results[SshTransport]]:
     """Connect to hosts. All are closed at the end."""
     options = target.options_as(SshOptions)
     if not all(names):
@@ -98,22 +98,17 @@ def probe(
     return read_probe(done.out)
 
 
-Results: TypeAlias = Mapping[str, T | MachineError]
-"""Host → what a step of opening it returned, or why it failed."""
-
-
 def usable(results: Results[T], needs: Needs) -> dict[str, T]:
     """Return the hosts of which a step of opening them succeeded.
 
     Of hosts that may be divided, those that can be used are enough: the plan takes what is there.
     Otherwise each is needed: raise MachineError if one failed.
     """
-    lost = failures(results)
-    fine = {name: result for name, result in results.items() if name not in lost}
+    fine = succeeded(results)
     # A ladder, whose programs are optional, tests a node alone, too; a sweep needs a pair
     fewest = 1 if needs.optional else 2
     if needs.divided and len(fine) >= fewest:
-        return require_all(fine)
+        return fine
     return require_all(results)
 
 
@@ -213,7 +208,7 @@ def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
 
 def _agent_for_mpirun(
     inventory: Inventory, machines: Sequence[RemoteHost], needs: Needs
-) -> contextlib.AbstractContextManager[tuple[str, ...]]:
+) -> contextlib.AbstractContextManager[Words]:
     """Return how mpirun reaches the other hosts, if it is needed."""
     # Each part of divided hosts starts mpirun on its own first host, which may be any.
     if needs.mpi:
@@ -227,11 +222,8 @@ def clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
     def clean_all() -> list[str]:
         # In threads, which continue when this one is interrupted.
         cleaned = map_hosts({remote.name: remote for remote in remotes}, RemoteHost.clean)
-        sentences: list[str] = []
-        for texts in cleaned.values():
-            if not isinstance(texts, MachineError):  # `clean` makes sentences of its errors
-                sentences += texts
-        return sentences
+        # `clean` makes sentences of its errors.
+        return list(chain.from_iterable(succeeded(cleaned).values()))
 
     try:
         return clean_all()

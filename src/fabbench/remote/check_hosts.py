@@ -12,15 +12,16 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
-from fabbench.execution.worker_pool import map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
+from fabbench.model.mappings import without_empty
+from fabbench.model.templates import text_of
 from fabbench.remote.host import RemoteHost, UnwritableError
 from fabbench.remote.transport import LostError, ProcessStream, Transport
 
@@ -79,7 +80,7 @@ def _try_connections(
 
     ports = map_hosts({name: name for name in addresses}, listen, workers)
     # The others have an error in place of a port: nothing connects to them, and they try nothing.
-    listening = {name: name for name, port in ports.items() if isinstance(port, str)}
+    listening = {name: name for name in succeeded(ports)}
 
     def attempt(name: str) -> dict[str, Connection]:
         # The host answers a line for each request: "tried NUMBER" and, if it failed, why.
@@ -110,7 +111,7 @@ def _start_to_listen(name: str, host: ProbedHost, address: str, token: str) -> s
     python = host.probe.tools.get("python3", "")
     if not python:
         raise MachineError(f"python3 was not found on {name}")
-    program = (files("fabbench.remote") / "connect_probe.py").read_text("utf-8")
+    program = text_of("fabbench.remote", "connect_probe.py")
     command = shlex.join((python, "-I", "-S", "-c", program, address, token))
     _send(host.shell, f"exec {command}\n")
     for line in host.shell.answer(name, _START_S, last=""):  # "": up to the first line, any one
@@ -124,8 +125,8 @@ def _start_to_listen(name: str, host: ProbedHost, address: str, token: str) -> s
 
 def _result_of_pair(
     pair: tuple[str, str],
-    ports: Mapping[str, str | MachineError],
-    attempts: Mapping[str, dict[str, Connection] | MachineError],
+    ports: Results[str],
+    attempts: Results[dict[str, Connection]],
 ) -> Connection:
     """Return what became of a connection: an error of either host says why it was not tried.
 
@@ -163,8 +164,8 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     failures = [error for error in answers.values() if isinstance(error, MachineError)]
     if failures and len(failures) == len(answers):
         raise failures[0]  # Most likely all for one reason, as a wrong --interface
-    addresses = {name: one for name, one in answers.items() if isinstance(one, str)}
-    known = {name: address for name, address in addresses.items() if address}
+    addresses = succeeded(answers)
+    known = without_empty(addresses)
     connections = _try_connections(probed, known) if len(known) > 1 else {}
     for name, answer in answers.items():
         if name in known:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from fabbench.counters.snapshot import SNAPSHOT, Snapshot, read_snapshot
 from fabbench.counters.watch import HostSamples
-from fabbench.execution.worker_pool import map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import ProcessStream, Transport
 
@@ -38,7 +38,7 @@ class CounterShell:
 
 
 def rounds(
-    connections: Mapping[str, Transport | MachineError],
+    connections: Results[Transport],
     hosts: Mapping[str, HostSamples],
     every_s: float,
     for_s: float,

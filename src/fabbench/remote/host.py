@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
+from fabbench.execution.background import in_background
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import explain
+from fabbench.model.plan import Words
+from fabbench.model.templates import text_of
 from fabbench.remote.transport import (
     Done,
     HostGoneError,
@@ -35,18 +38,16 @@ _UNANSWERED_S = 15.0
 _AGAIN_S = 0.5
 AGENT_PREFIX = "fabbench-agent: "
 FLOODED = f"{AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
-HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
-_RUNS_NOTHING = "runs-nothing"
+_HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
 # An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove
 # it. A program there may be what a benchmark compiles as it runs.
 _PUT = (
     'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
     '[ "$(wc -c <"$1/agent")" -eq "$size" ] && printf "#!/bin/sh\\n" >"$1/program" && '
-    f'chmod 700 "$1/program" && {{ "$1/program" || {{ echo {AGENT_PREFIX}{_RUNS_NOTHING} >&2; '
+    f'chmod 700 "$1/program" && {{ "$1/program" || {{ echo {AGENT_PREFIX}runs-nothing >&2; '
     'false; }; } && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
-_UNWRITABLE = ("Read-only file system", "Input/output error")
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
 _GONE_S = 10.0  # How long it may take until it is known that a host no longer exists
@@ -60,8 +61,16 @@ class UnwritableError(MachineError):
 
 def agent_script() -> str:
     """Return the text of the agent."""
-    agent = (files("fabbench.remote") / "agent.sh").read_text("utf-8")
+    agent = text_of("fabbench.remote", "agent.sh")
     return f"{SNAPSHOT}{end_programs_script()}\n{agent}"
+
+
+def after_login(lines: list[str]) -> list[str] | None:
+    """Return what the agent printed after its first line; None: that is not among the lines."""
+    for number, line in enumerate(lines, 1):
+        if line.endswith(_HERE):  # what the login printed last may lack its newline
+            return lines[number:]
+    return None
 
 
 class RemoteHost:
@@ -128,7 +137,7 @@ class RemoteHost:
         self._last_answer = time.monotonic()
         self._up.set()
         for work in (self._keep_beating, self._watch_for_silence):
-            threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
+            in_background(work, name=self.name)
 
     def _note_other(self, word: str, user: str) -> None:
         """Record when another run was seen there, if a line of the agent is ``other USER``."""
@@ -296,10 +305,10 @@ class RemoteHost:
                 self._up.clear()
                 self.connection.close()
 
-    def _agent_command(self, mode: str, *words: str) -> tuple[str, ...]:
+    def _agent_command(self, mode: str, *words: str) -> Words:
         return self._marked("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words)
 
-    def _marked(self, *words: str) -> tuple[str, ...]:
+    def _marked(self, *words: str) -> Words:
         """Return the command that marks a program as the agent's: it ends with the agent."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
@@ -307,30 +316,21 @@ class RemoteHost:
         """Return what a mode printed, without what the login printed. Raise its failure."""
         if done.status:
             raise self.failure(done.err, f"with status {done.status}")
-        # At the end of a line: what the login printed last may lack its newline.
-        numbers = (number for number, line in enumerate(done.out) if line.endswith(HERE))
-        number_of_here = next(numbers, -1)  # Without that line, all of it is kept
-        return replace(done, out=done.out[number_of_here + 1 :])
+        rest = after_login(done.out)
+        return done if rest is None else replace(done, out=rest)
 
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
         """Return the error of the agent, from its standard error; `how` it exited, in words."""
-        last = [*stderr][-3:]  # Earlier ones may be of the login
-        words = " ".join(line.removeprefix(AGENT_PREFIX) for line in last)
-        if "no-room" in words or "No space left" in words:
-            return UnwritableError(
-                f"No space left in {self.folder} on {self.name}, where program output is kept.",
-                hint=f"Free some space in /tmp on {self.name}, or some files (df -i).",
-            )
-        if any(text in words for text in _UNWRITABLE):
-            why = last[-1]
-            return UnwritableError(
-                f"The folder /tmp on {self.name} cannot be written to: {why}.",
-                hint="A disk that fails becomes read-only: see dmesg there.",
-            )
-        if _RUNS_NOTHING in words:
-            return MachineError(
-                f"The folder /tmp on {self.name} runs no programs: it is mounted with noexec.",
-                hint=f"Allow it there: mount -o remount,exec /tmp on {self.name}.",
-            )
-        output = words or "no output"
-        return MachineError(f"fabbench's agent on {self.name} exited {how}: {output}.")
+        last = [line.removeprefix(AGENT_PREFIX) for line in stderr][-3:]  # Earlier: of the login
+        why = explain(
+            "fabbench.remote",
+            "failures.toml",
+            "agent",
+            " ".join(last) or "no output",
+            name=self.name,
+            folder=self.folder,
+            how=how,
+            last="".join(last[-1:]),
+        )
+        kind = UnwritableError if why.code == "unwritable" else MachineError
+        return kind(why.text, hint=why.advice or None)

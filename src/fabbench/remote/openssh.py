@@ -16,9 +16,12 @@ from pathlib import Path
 
 from fabbench.execution.process import WILL, PipedProcess, kept, private_folder
 from fabbench.execution.script.words import login_command
+from fabbench.execution.waiting import moments
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import explain
 from fabbench.model.messages import action
+from fabbench.model.plan import Words
 from fabbench.remote.ssh_transport import (
     CONNECT_S,
     KEEPALIVE_S,
@@ -63,7 +66,7 @@ class OpenSsh(SshTransport):
         super().__init__(host)
         self._master: PipedProcess | None = None
         self._folder = Path()  # Where its socket is
-        self._control: tuple[str, ...] = ()
+        self._control: Words = ()
         """The option that names our master's socket; empty: the user's configuration names it."""
         self._shared = False
         """Whether the connection is the user's own, which other programs may use too."""
@@ -76,7 +79,7 @@ class OpenSsh(SshTransport):
             return True  # That it ended shows when a program fails: see `failed`
         return self._master is not None and not self._master.ended()
 
-    def words(self, *before: str) -> tuple[str, ...]:
+    def words(self, *before: str) -> Words:
         """Return an ssh command up to the host's name. `before` are its first options."""
         given = self.host.options
         values = {
@@ -142,7 +145,7 @@ class OpenSsh(SshTransport):
         check.close()
         return answers
 
-    def _ssh_command(self, argv: Sequence[str]) -> tuple[str, ...]:
+    def _ssh_command(self, argv: Sequence[str]) -> Words:
         """Return the ssh command that runs a program there through the master."""
         words = self.words("-o", "ControlMaster=no", *self._control)
         return (*words, login_command(argv))
@@ -167,9 +170,9 @@ class OpenSsh(SshTransport):
             return self.lost("it is closed")
         if self._master is not None:
             # A master that dies with its connection ends shortly after its programs.
-            deadline = time.monotonic() + _DIES_S
-            while not self._master.ended() and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+            for _ in moments(_DIES_S, _POLL_S):
+                if self._master.ended():
+                    break
         if self.alive and self._master_answers():
             if not any(_REFUSED in line for line in stderr):
                 return None  # The connection is up: the status is the program's
@@ -203,27 +206,6 @@ _NOISE = re.compile(
     r"remove with:|ssh-keygen"
 )
 _REMOVE = re.compile(r"ssh-keygen .+")
-_HINTS = {
-    "IDENTIFICATION HAS CHANGED": (
-        "If {name} was installed anew: {remove}. If not, someone may be listening in."
-    ),
-    "Host key verification failed": (
-        "Compare its key: ssh {name}. Or pass --accept-new-host-keys, which trusts it."
-    ),
-    "Too many authentication failures": (
-        "Set IdentityFile and IdentitiesOnly in your ssh configuration (MaxAuthTries)."
-    ),
-    "Permission denied": (
-        "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true works; encrypted "
-        "keys must be in your agent (ssh-add). For a host that asks for a code or a password, "
-        "set ControlMaster, ControlPath and ControlPersist in your ssh configuration and log in "
-        "once (ssh {name}): fabbench uses your connection."
-    ),
-    "Connection refused|timed out|No route to host|Could not resolve": (
-        "Check its HostName and Port in your ssh configuration, that it is up and sshd runs "
-        "there, and that no firewall (security group) drops packets to it."
-    ),
-}
 
 
 def failure(name: str, stderr: Sequence[str]) -> Exception:
@@ -243,7 +225,5 @@ def _hint(name: str, lines: Sequence[str]) -> str:
     commands = filter(None, map(_REMOVE.search, lines))
     remove = next((match[0] for match in commands), f"ssh-keygen -R {name}")
     text = " ".join(lines)
-    for words, hint in _HINTS.items():
-        if re.search(words, text):
-            return hint.format(name=name, remove=remove)
-    return f"Run ssh -v {name} for details."
+    why = explain("fabbench.remote", "failures.toml", "ssh", text, subject=name, remove=remove)
+    return why.advice

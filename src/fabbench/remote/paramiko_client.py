@@ -12,12 +12,14 @@ import time
 import warnings
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fabbench.execution.process import SEND_S
+from fabbench.execution.process import SEND_S, Received
 from fabbench.execution.script.words import login_command
+from fabbench.execution.waiting import moments
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import without_empty
 from fabbench.remote.ssh_transport import (
     CHUNK,
     CONNECT_S,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from paramiko import Channel, SSHClient
 
+Settings: TypeAlias = dict[str, Any]
+"""Keywords of an ssh configuration, in lower case, with their values."""
 _LOGIN_S = 30.0
 _STATUS_S = 2.0
 _POLL_S = 0.01
@@ -109,15 +113,15 @@ class Paramiko(SshTransport):
             return paramiko().SSHConfig.from_path(path)
         return paramiko().SSHConfig()
 
-    def _overrides(self) -> dict[str, Any]:
+    def _overrides(self) -> Settings:
         """Return what overrides the configuration."""
         given = self.host.options
         keys = [str(given.identity)] if given.identity else None
-        values = {"user": given.user, "port": given.port, "identityfile": keys}
-        return {name: value for name, value in values.items() if value}
+        values: Settings = {"user": given.user, "port": given.port, "identityfile": keys}
+        return without_empty(values)
 
     def _log_in_through_jumps(
-        self, config: Any, name: str, given: dict[str, Any], via: "SSHClient | None" = None
+        self, config: Any, name: str, given: Settings, via: "SSHClient | None" = None
     ) -> "SSHClient":
         """Connect to a host and, before that, to its jump hosts. Raise paramiko's errors.
 
@@ -160,7 +164,7 @@ class Paramiko(SshTransport):
     def _carrier(
         self,
         config: Any,
-        settings: dict[str, Any],
+        settings: Settings,
         place: tuple[str, int],
         via: "SSHClient | None",
     ) -> Any:
@@ -184,7 +188,7 @@ class Paramiko(SshTransport):
         command = settings.get("proxycommand", "none")
         return None if command == "none" else paramiko().ProxyCommand(command)
 
-    def _client_with_known_hosts(self, settings: dict[str, Any]) -> "SSHClient":
+    def _client_with_known_hosts(self, settings: Settings) -> "SSHClient":
         """Return a client that knows the keys of known hosts; it adds to the user's first file."""
         library = paramiko()
         client: SSHClient = library.SSHClient()
@@ -259,7 +263,7 @@ class _Channel(ProcessStream):
         channel.settimeout(SEND_S)
 
     @override
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def _receive(self, timeout_s: float) -> Received:
         # Looked for again and again: the descriptor that a channel has to wait on cannot be closed
         # safely, and its timeout is that of `send` too.
         channel = self._channel
@@ -281,11 +285,9 @@ class _Channel(ProcessStream):
     @override
     def _exit_status(self) -> int:
         """The status follows the end of the outputs; none does if a signal ended the program."""
-        deadline = time.monotonic() + _STATUS_S
-        while not self._channel.exit_status_ready() and self._owner.alive:
-            if time.monotonic() >= deadline:
+        for _ in moments(_STATUS_S, _POLL_S):
+            if self._channel.exit_status_ready() or not self._owner.alive:
                 break
-            time.sleep(_POLL_S)
         status = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         if status < 0 and not self._owner.alive:
             raise self._owner.lost("the other side closed it")

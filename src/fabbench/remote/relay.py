@@ -12,9 +12,11 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
+from fabbench.execution.background import in_background
 from fabbench.execution.worker_pool import OutputQueue, map_hosts, require_all
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
+from fabbench.model.plan import Words
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import MARK, AgentStream, RemoteProcess
 
@@ -25,7 +27,7 @@ _FAILED = 255  # ssh's exit status if it was not the command that failed
 @contextlib.contextmanager
 def relay(
     inventory: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool
-) -> Iterator[tuple[str, ...]]:
+) -> Iterator[Words]:
     """Yield the command by which mpirun reaches the hosts; empty for one host.
 
     What it starts ends with the run.
@@ -70,7 +72,7 @@ class _Relay:
         script = files("fabbench.remote") / "relay.sh"
         self._head.put({self._script: script.read_bytes()})
         self._stream.open()
-        threading.Thread(target=self._serve, daemon=True, name="fabbench relay").start()
+        in_background(self._serve, name="relay")
 
     def close(self) -> None:
         """Accept no more requests. What still runs is ended with everything else of the run."""
@@ -96,9 +98,8 @@ class _Relay:
         elif name not in self._names_seen:
             self._names_seen.add(name)
             address, _, command = base64.b64decode(text).decode().partition("\n")
-            threading.Thread(
-                target=self._run_and_answer, args=(name, address, command.rstrip("\n")), daemon=True
-            ).start()
+            command = command.rstrip("\n")
+            in_background(self._run_and_answer, name, address, command, name="mpirun's daemon")
 
     def _run_and_answer(self, name: str, address: str, command: str) -> None:
         """Run a command, and send what it prints and how it ends."""

@@ -8,15 +8,15 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Self
 
 from fabbench.execution.awake import awake_s
-from fabbench.execution.mpirun import MpiHosts
+from fabbench.execution.mpirun import MpiHosts, env_words
 from fabbench.execution.runner import run_steps
 from fabbench.execution.session import (
     DEBUG,
@@ -35,13 +35,16 @@ from fabbench.execution.worker_pool import (
     QueueClosedError,
     map_hosts,
     require_all,
+    succeeded,
 )
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import Ending
-from fabbench.model.plan import Command, Execution, Step
-from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
+from fabbench.model.log import ExecutionLines
+from fabbench.model.mappings import Documents, HostLines
+from fabbench.model.plan import Command, Execution, Step, Words
+from fabbench.model.values import frozen
+from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login
 from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
@@ -108,12 +111,10 @@ def _after_login(pipe: ProcessStream) -> Iterator[Sequence[str]]:
     """Yield what the agent prints, without what the login printed before it."""
     batches = pipe.batches()
     for batch in batches:
-        # At the end of a line: what the login printed last may lack its newline.
-        numbers = (number for number, line in enumerate(batch) if line.endswith(HERE))
-        number_of_here = next(numbers, None)
-        if number_of_here is not None:
-            if rest := batch[number_of_here + 1 :]:
-                yield rest
+        rest = after_login(batch)
+        if rest:
+            yield rest
+        if rest is not None:
             break
     yield from batches
 
@@ -216,15 +217,15 @@ _QUIET_S = 10.0  # Silence before hosts are queried for ranks, and the interval 
 _RANK_LINE = re.compile(r"\[[^\]]*,\d+\]<stdout>")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RemoteAllocation:
     """Connected machines, with fabbench's agent on each; see `fabbench.launchers.Allocation`."""
 
     inventory: Inventory
     remotes: tuple[RemoteHost, ...]  # Of each host; the same one for all virtual hosts of a machine
-    agent: tuple[str, ...] = ()
+    agent: Words = ()
     """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
-    documents: Mapping[str, str] = field(default_factory=dict)
+    documents: Documents = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
     concurrent: bool = True
     interrupted: threading.Event = field(default_factory=threading.Event)
@@ -244,7 +245,7 @@ class RemoteAllocation:
         inventory = self.inventory.part(hosts)
         return replace(self, inventory=inventory, remotes=remotes, interrupted=ended)
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """Run an execution over the hosts."""
         variant = execution.configuration.variant
         begun = time.monotonic()
@@ -262,11 +263,10 @@ class RemoteAllocation:
                 who = ", ".join(users)
                 yield f"{machine.name} (as {who})"
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         """Read the NIC counters of every host that answers."""
         by_name = {machine.name: machine for machine in self.machines}
-        read = map_hosts(by_name, lambda machine: machine.run("counters").out)
-        return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
+        return succeeded(map_hosts(by_name, lambda machine: machine.run("counters").out))
 
 
 class RemoteSession(Session):
@@ -354,14 +354,11 @@ class RemoteSession(Session):
     def exec(self, command: Command) -> RemoteProcess:
         remote = self._allocation.remotes[command.host]
         programs = self._hosts[command.host].programs
-        words = ["env"]
-        for name in command.unset:
-            words += ("-u", name)
         # mpirun's files are removed with the directory, even if it is killed.
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
-        words += (f"{name}={value}" for name, value in env.items())
         first, *arguments = command.argv
-        words += (programs.get(first, first), *arguments)
+        program = programs.get(first, first)
+        words = [*env_words(command, env), program, *arguments]
         if command.inherited:
             # From a file: arguments show in the list of processes, and values may be secret.
             path = f"{remote.folder}/{_ENV}"

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from fabbench.execution.process import LineDecoder, PipedProcess
+from fabbench.execution.background import in_background
+from fabbench.execution.process import LineDecoder, PipedProcess, Received
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
 from fabbench.model.messages import action
 
 POLL_S = 0.5
-_ANSWER_S = 10.0
 _MAX_ERR_LINES = 1000
 LONGEST_ANSWER = 16 << 20
 """Bytes of output of a program that is run to its end: fabbench's own print much less."""
@@ -59,7 +59,7 @@ class ProcessStream(ABC):
         self._decoders = LineDecoder(), LineDecoder()
 
     @abstractmethod
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def _receive(self, timeout_s: float) -> Received:
         """Return what came on both outputs, after a wait if necessary; None at the end."""
 
     @abstractmethod
@@ -171,9 +171,7 @@ class Transport(ABC):
         """Run a program to its end. Raise LostError, or MachineError if it takes longer."""
         stream = self.open(argv)
         # In a thread: a program may print before it reads.
-        threading.Thread(
-            target=_feed, args=(stream, stdin), name="fabbench input", daemon=True
-        ).start()
+        in_background(_feed, stream, stdin, name="input")
         try:
             out = stream.answer(self.name, timeout_s)
             if not stream.closed:
@@ -188,15 +186,6 @@ class Transport(ABC):
 
     def leave_will(self, argv: Sequence[str]) -> None:  # noqa: B027 - not everywhere possible
         """Have a program run there if fabbench is killed."""
-
-    def answers(self) -> bool:
-        """Check whether the machine runs programs. If not, the connection is broken, and closed."""
-        try:
-            self.run(("true",), timeout_s=_ANSWER_S)
-        except MachineError:
-            self.close()
-            return False
-        return True
 
     def close(self) -> None:
         """Close the connection. Programs there keep running."""
@@ -247,7 +236,7 @@ class PipedProgram(PipedProcess, ProcessStream):
         self._why_ssh_failed = failed
 
     @override
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def _receive(self, timeout_s: float) -> Received:
         return self.receive(timeout_s)
 
     @override

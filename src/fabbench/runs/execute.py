@@ -4,7 +4,7 @@ A line is stored before it is parsed or shown. However a run ends, what was meas
 judged and returned.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
@@ -15,7 +15,7 @@ from fabbench.launchers import Allocation, launcher_named, require_support
 from fabbench.logs.parser import LogParser, Result
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.hosts import Needs, Target
-from fabbench.model.log import Ending, Log, Point, own_line
+from fabbench.model.log import Ending, ExecutionLines, Log, Point, own_line
 from fabbench.model.plan import Execution, Plan
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
 
@@ -203,7 +203,7 @@ class RunningExecution:
 
     def _follow(
         self,
-        lines: Generator[str, None, Ending],
+        lines: ExecutionLines,
         nics: NicSampler,
         stored: ExecutionWriter,
         parser: LogParser,

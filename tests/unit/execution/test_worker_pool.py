@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from fabbench.execution.worker_pool import concurrently
+from fabbench.execution.worker_pool import concurrently, map_hosts, require_all, succeeded
 from fabbench.model.errors import MachineError
 
 
@@ -65,3 +65,16 @@ def test_an_interrupt_in_the_consumer_ends_it_too() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert ended.is_set()
+
+
+def test_results_and_errors_of_hosts_are_told_apart() -> None:
+    def work(item: int) -> int:
+        if item == 2:
+            raise MachineError("The disk is full.", hint="Free some space.")
+        return item * 10
+
+    results = map_hosts({"a": 1, "b": 2, "c": 3}, work)
+    assert succeeded(results) == {"a": 10, "c": 30}
+    with pytest.raises(MachineError, match="disk is full") as caught:
+        require_all(results)
+    assert caught.value.hint == "Free some space."

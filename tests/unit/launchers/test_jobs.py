@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from fabbench.launchers import Explanation
 from fabbench.launchers.jobs import Job, Phase, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import Explanation
 
 
 class PlayedJob(Job):

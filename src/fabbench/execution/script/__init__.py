@@ -10,49 +10,35 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import chain, pairwise, takewhile
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fabbench import __version__
 from fabbench.catalog.nccl_environment import REASONS
 from fabbench.counters.execution_counters import expected_facts
-from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
+from fabbench.execution.mpirun import MpiHosts, env_words, inherited, options, srun
 from fabbench.execution.script.target import SRUN, ScriptTarget
 from fabbench.execution.script.words import (
     array,
     array_of,
     command,
     quote,
+    script_template,
     shared_environment,
     variable,
-    wrapped,
 )
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
 from fabbench.model.messages import counted
-from fabbench.model.plan import Command, Execution, Plan, Step
-from fabbench.model.templates import environment
+from fabbench.model.plan import Command, Execution, Plan, Step, Words
 from fabbench.model.units import format_size
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-_ABOUT = """\
-# fabbench parse and compare read what this prints.@TOGGLE@
-# Functions are arguments:
-# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329
-"""
 _END = "{ kill $(jobs -p); wait; } 2>/dev/null"
 _INDENT = "        "
-_AFTER_TOGETHER = f"""\
-{_INDENT}wait
-{_INDENT}cat "$folder"/*
-{_INDENT}! grep -h '^{MARKER_SIGN}end' "$folder"/* | grep -qv ' 0$' || status=4
-{_INDENT}rm -r "$folder"
-"""
+_BODY = ("fabbench.execution.script", "body.txt")
+_PAIRS = ("fabbench.execution.script", "pairs.txt")
 _LOOP = 3  # From this many steps of the same kind on, they are written as a loop
 _REQUIRE = (
     'for folder in "${@:1:$0}"; do '
@@ -68,32 +54,12 @@ def script(plan: Plan, target: ScriptTarget) -> str:
     Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for plans
     that it cannot run.
     """
-    body = script_body(plan, target)
-    several = len(plan.configurations) > 1
-    toggle = " FABRIC=LABEL runs one configuration alone." if several else ""
-    about = _ABOUT.replace("@TOGGLE@", toggle)
-    return f"#!/usr/bin/env bash\n{target.head}{about}{body}"
+    return _Script(plan, target).text(whole=True)
 
 
 def script_body(plan: Plan, target: ScriptTarget) -> str:
     """Return the script without its first lines, for inclusion in another document."""
-    return _Script(plan, target).text()
-
-
-@cache
-def _template() -> "Template":
-    # Bash uses the braces of Jinja's usual signs.
-    made = environment(
-        "fabbench.execution.script",
-        variable_start_string="@{",
-        variable_end_string="}@",
-        block_start_string="@%",
-        block_end_string="%@",
-        comment_start_string="@#",
-        comment_end_string="#@",
-    )
-    made.filters |= {"quote": quote, "dedent": textwrap.dedent, "shifted": textwrap.indent}
-    return made.get_template("body.txt")
+    return _Script(plan, target).text(whole=False)
 
 
 def headline(plan: Plan) -> str:
@@ -113,7 +79,7 @@ class _Script:
         """How nodes are reached, without what variants change."""
         self._target = target
         """The same for the variant whose execution is being written."""
-        self._launch_arrays: dict[tuple[str, ...], str] = {}
+        self._launch_arrays: dict[Words, str] = {}
         """The words that start ranks → the array that holds them."""
         self._programs: dict[str, str] = {}  # Text of a program → the variable that holds it
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
@@ -161,8 +127,8 @@ class _Script:
                 hint=_ELSEWHERE,
             )
 
-    def text(self) -> str:
-        """Return the script without its first lines.
+    def text(self, *, whole: bool) -> str:
+        """Return the script; if not as a `whole`, without its first lines.
 
         Its body is written first: it collects the launch commands, inherited variables and
         programs that the text above it declares.
@@ -176,7 +142,8 @@ class _Script:
         # Only a script that names its hosts, or goes to them, takes and counts them.
         goes_to_hosts = names_hosts or self._has_pairs or self._scales or self._counts_nics
         labels = [configuration.label for configuration in self._plan.configurations]
-        return _template().render(
+        return script_template(*_BODY).render(
+            whole=whole,
             plan=self._plan,
             target=self._usual_target,
             takes_hosts=goes_to_hosts and not self._alone,
@@ -204,7 +171,7 @@ class _Script:
         )
 
     def _bodies(self) -> tuple[str, dict[str, str], str]:
-        """Return the environment that all configurations share, `arms`, and what follows them.
+        """Return the environment that all configurations share, `arms`, and the steps of all.
 
         The environment is an array. Configurations that differ in their environments alone share
         the commands: `arms`, the lines of each in the `case` of bash that chooses by its label, are
@@ -220,13 +187,12 @@ class _Script:
         bodies = self._body_of_each(arrays)
         arms = {label: self._line_of_facts(each) for label, each in executions.items()}
         before = "    nics before\n" if self._counts_nics else ""
-        after = "    nics after\n" if self._counts_nics else ""
         if not arrays:
             # The environment stands in the steps: these differ between configurations too. In an
             # arm of the choice, lines are indented once more; those of `body` are already.
             for label, body in bodies.items():
                 arms[label] += textwrap.indent(before, "    ") + body
-            return "", arms, after
+            return "", arms, ""
         clean, added = shared_environment(environments)
         if "env" in arrays:
             for label, words in added.items():
@@ -234,10 +200,10 @@ class _Script:
         shared = self._comments_on_variables(environments) + array("clean", clean, indent="")
         if len(set(bodies.values())) == 1:
             (body,) = set(bodies.values())  # Once for all, behind the choice
-            return shared, arms, before + body + after
+            return shared, arms, before + body
         for label, body in bodies.items():
             arms[label] += textwrap.indent(before + body, "    ")
-        return shared, arms, after
+        return shared, arms, ""
 
     def _body_of_each(self, arrays: Sequence[str]) -> dict[str, str]:
         """Return the steps of each configuration. Raise RequestError if its repeats differ."""
@@ -274,7 +240,7 @@ class _Script:
         facts = quote(expected_facts(execution, hosts))
         return f"{_INDENT}facts={facts}\n"
 
-    def _environment(self, execution: Execution) -> tuple[str, ...]:
+    def _environment(self, execution: Execution) -> Words:
         """Return the environment of the ranks of an execution, if all have the same.
 
         Empty also if it has pairs, or containers, which have their own. From here on `_target` is
@@ -316,7 +282,7 @@ class _Script:
 
         It is written as the bash array `env`, which steps refer to.
         """
-        before: tuple[str, ...] = ()  # of no step: a real one has at least the word `env`
+        before: Words = ()  # of no step: a real one has at least the word `env`
         for step in steps:
             environments = {tuple(self._env_words(command)) for command in step.commands}
             if len(environments) > 1:  # each command of the step has its own environment in it
@@ -333,13 +299,9 @@ class _Script:
         # If they were missing, the libraries of the host would be measured.
         if folders := self._target.folders:
             yield from ("bash", "-c", _REQUIRE, str(len(folders)), *folders)
-        yield "env"
-        for name in command.unset:
-            yield from ("-u", name)
-        for name, value in command.env.items():
-            # Without a debug file, debug lines are printed.
-            if "{folder}" not in value:
-                yield f"{name}={value}"
+        words = env_words(command, command.env)
+        # Without a debug file, debug lines are printed.
+        yield from (word for word in words if "{folder}" not in word)
 
     def _step_of_ranks(self, step: Step, arrays: Sequence[str], indent: str) -> str:
         """Return a step. The environment of its ranks is in `arrays`; without any, in the step."""
@@ -356,7 +318,7 @@ class _Script:
             words += ("stdbuf", "-oL", *self._words_of_program(step, each))
         return command(words, indent)
 
-    def _words_before_env(self, command: Command) -> tuple[str, ...]:
+    def _words_before_env(self, command: Command) -> Words:
         """Return the words before the environment of a command's ranks."""
         if self._target.ranks_by_srun:
             return (array_of("container"),) if self._usual_target.contained else ()
@@ -451,65 +413,39 @@ class _Script:
 
         The words with which all sides begin are in the array `common`.
         """
-        sides = [
-            self._words_of_side(step, command)
-            for step in execution.steps
-            for command in step.commands
-        ]
+        steps = execution.steps
+        sides = [self._words_of_side(step, each) for step in steps for each in step.commands]
         columns = zip(*sides, strict=False)  # as far as the shortest goes
         shared = [words[0] for words in takewhile(_are_alike, columns)]
-        text = array("common", shared, _INDENT)
-        if execution.together:
-            text = f"{_INDENT}folder=$(mktemp -d)\n{text}"
-            for number, step in enumerate(execution.steps):
-                name = format(number, "03")
-                text += self._step_of_pair(step, len(shared), concurrent=f' >"$folder/{name}" &')
-            return text + _AFTER_TOGETHER
-        names = _varying_facts(execution.steps)
-        template = self._template(execution.steps, names) if names else None
-        if template is None:  # too few for a loop, or too different
-            for step in execution.steps:
-                text += self._step_of_pair(step, len(shared))
-            return text
-        rows: list[str] = []
-        for step in execution.steps:
-            values = " ".join(str(step.facts[name]) for name in names)
-            rows.append(quote(values))
-        read = " ".join(names)
-        text += wrapped(["for each in", *rows], _INDENT) + "; do\n"
-        text += f'{_INDENT}    read -r {read} <<<"$each"\n'
-        text += self._step_of_pair(template, len(shared), f"{_INDENT}    ")
-        return f"{text}{_INDENT}done\n"
+        names = () if execution.together else _varying_facts(steps)
+        looped = _one_for_all(steps, names) if names else None
+        # Else they are too few for a loop, or too different, or run at once.
+        shown = [looped] if looped else steps
+        return script_template(*_PAIRS).render(
+            together=execution.together,
+            common=shared,
+            names=names if looped else (),
+            rows=[_row(step, names) for step in steps],
+            pairs=[self._pair(step, len(shared)) for step in shown],
+            server=self._server_address(),
+            end=_END,
+            sign=MARKER_SIGN,
+        )
 
-    def _step_of_pair(
-        self, step: Step, shared: int, indent: str = _INDENT, concurrent: str = ""
-    ) -> str:
-        """Return a pair; the first `shared` words of its sides are in `common`.
-
-        `concurrent` is what follows a pair in the background: where its output goes.
-        """
-        text = f"{indent}port=$((port + 1))\n"
+    def _pair(self, step: Step, shared: int) -> dict[str, Any]:
+        """Return what pairs.txt shows of a pair; the first `shared` words of a side are common."""
+        sides: dict[str, list[str]] = {}
         for each in step.commands:
             rest = self._words_of_side(step, each)[shared:]
-            text += array(each.role, [array_of("common"), *rest], indent)
+            sides[each.role] = [array_of("common"), *rest]
         client = next(each for each in step.commands if each.role == "client")
-        if "{address}" in str(client.argv):
-            # The server's IPv4 address, as the host of the client resolves its name.
-            look = f"on {client.host} getent ahostsv4 {quote(self._server_address())}"
-            text = f"{indent}address=$({look} </dev/null | head -n 1 | cut -d' ' -f1)\n{text}"
         seconds = str(math.ceil(step.timeout_s))
-        named = self._name_and_facts(step)
-        words = ["step", *named, "pair", str(client.host), seconds]
-        if not concurrent:
-            return text + command(words, indent)
-        text += f"{indent}(\n{indent}    trap {quote(_END)} EXIT TERM\n"
-        text += command(words, f"{indent}    ")
-        return f"{text}{indent}){concurrent}\n"
-
-    def _template(self, steps: Sequence[Step], names: Sequence[str]) -> Step | None:
-        """Return one step for all, with variables for named facts; None: they differ in more."""
-        first, *others = (_with_variables(step, names) for step in steps)
-        return first if all(step == first for step in others) else None
+        return {
+            "sides": sides,
+            "client": client.host,
+            "asks_address": "{address}" in str(client.argv),
+            "words": ["step", *self._name_and_facts(step), "pair", str(client.host), seconds],
+        }
 
     def _words_of_side(self, step: Step, command: Command) -> list[str]:
         """Return the words of one side. Raise RequestError if a script cannot run it."""
@@ -566,6 +502,18 @@ def _varying_facts(steps: Sequence[Step]) -> tuple[str, ...]:
             return ()
         varying.append(name)
     return tuple(varying)
+
+
+def _row(step: Step, names: Sequence[str]) -> str:
+    """Return the values of facts as one word, which a loop reads."""
+    values = (str(step.facts[name]) for name in names)
+    return quote(" ".join(values))
+
+
+def _one_for_all(steps: Sequence[Step], names: Sequence[str]) -> Step | None:
+    """Return one step for all, with variables for named facts; None: they differ in more."""
+    first, *others = (_with_variables(step, names) for step in steps)
+    return first if all(step == first for step in others) else None
 
 
 def _with_variables(step: Step, names: Sequence[str]) -> Step:

@@ -1,9 +1,11 @@
 """What a script needs to know about where it runs: how to list hosts, start ranks and programs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 
 from fabbench.model.hosts import Inventory
+from fabbench.model.plan import Words
+from fabbench.model.values import frozen
 
 READ_NAMED = """\
 read -ra hosts <<<"${*:-${HOSTS:-}}"
@@ -20,17 +22,17 @@ SSH = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=15")
 SRUN = ("--overlap", "--quiet", "-N1", "-n1", "--ntasks-per-node=1", "--cpu-bind=none")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VariantOverrides:
     """How a variant's configurations differ from the others."""
 
     mpirun: str = "mpirun"
     interface: str = ""
-    inside: tuple[str, ...] = ()  # As `ScriptTarget.inside`
+    inside: Words = ()  # As `ScriptTarget.inside`
     folders: tuple[str, ...] = ()  # Directories without which nothing of it is started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ScriptTarget:
     """Where a script runs, and how it starts programs there."""
 
@@ -42,13 +44,13 @@ class ScriptTarget:
     """Whether the script runs on the first host; otherwise it runs on none of them."""
     mpirun: str = "mpirun"
     """Its path; ``mpiexec.hydra`` is MPICH's or Intel's, everything else Open MPI's."""
-    agent: tuple[str, ...] = ()  # What mpirun starts its daemons with; empty for its default
+    agent: Words = ()  # What mpirun starts its daemons with; empty for its default
     interface: str = ""  # For MPI's own messages; if empty, any but the usual wrong ones
-    extra: tuple[str, ...] = ()  # More options of mpirun, or of srun
-    ssh: tuple[str, ...] = SSH  # Options of ssh
+    extra: Words = ()  # More options of mpirun, or of srun
+    ssh: Words = SSH  # Options of ssh
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path, the same on every host."""
-    inside: tuple[str, ...] = ()
+    inside: Words = ()
     """Options of srun that start a program in a container; empty for the host itself."""
     folders: tuple[str, ...] = ()  # As `VariantOverrides.folders`
     chosen_by_variable: bool = True  # Whether FABRIC=LABEL runs one configuration alone

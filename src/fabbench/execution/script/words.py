@@ -6,11 +6,19 @@ All quoting for a script's text is done here.
 import base64
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import printable
+from fabbench.model.plan import Words
+from fabbench.model.templates import environment
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _BEGIN = "\ud800"
 _END = "\ud801"
@@ -122,6 +130,26 @@ def _options_with_values(texts: Sequence[str]) -> Iterator[str]:
         yield option
 
 
+@cache
+def script_template(package: str, name: str) -> "Template":
+    """Return a template of bash text, in which ``@{`` and ``@%`` stand for Jinja's usual signs.
+
+    Bash uses the braces of these.
+    """
+    made = environment(
+        package,
+        variable_start_string="@{",
+        variable_end_string="}@",
+        block_start_string="@%",
+        block_end_string="%@",
+        comment_start_string="@#",
+        comment_end_string="#@",
+    )
+    made.filters |= {"quote": quote, "dedent": textwrap.dedent, "shifted": textwrap.indent}
+    made.globals |= {"array": array, "command": command, "wrapped": wrapped}
+    return made.get_template(name)
+
+
 def shared_environment(
     environments: Mapping[str, Sequence[str]],
 ) -> tuple[list[str], dict[str, list[str]]]:
@@ -139,7 +167,7 @@ def shared_environment(
     return list(chain.from_iterable(shared)), differing
 
 
-def _env_parts(words: Sequence[str]) -> list[tuple[str, ...]]:
+def _env_parts(words: Sequence[str]) -> list[Words]:
     """Split the words of `env`: what starts env, env itself, each option, each variable."""
     start = words.index("env")
     parts = [tuple(words[:start])] if start else []

@@ -1,7 +1,6 @@
 """What is wrong with hosts, judging by what they report, and what to do about it. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 
 from fabbench.hosts.check.consistency import among, clock, connections, opened
 from fabbench.hosts.check.model import (
@@ -14,9 +13,10 @@ from fabbench.hosts.check.model import (
     Status,
     outcome,
     outcome_in,
+    refusal,
 )
 from fabbench.hosts.check.one_host import CHECKS
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.probe_result import Probes
 from fabbench.model.errors import Exit, Fault
 from fabbench.model.hosts import Needs
 
@@ -30,6 +30,7 @@ __all__ = [
     "check_hosts",
     "fault_of_check",
     "outcome_in",
+    "refusal",
     "worst",
 ]
 
@@ -38,7 +39,7 @@ _UNTRIED = HostRelations()
 
 
 def check_hosts(
-    probes: Mapping[str, Probe],
+    probes: Probes,
     needs: Needs = _ANYTHING,
     *,
     image: str = "",
@@ -76,7 +77,7 @@ def check_hosts(
         checks += (each.check(name, result) for name, result in results.items())
     for name, why in down.items():
         unreached = outcome("reachable.no", why=why.rstrip("."))
-        checks.append(replace(unreached, host=name, name="reachable"))
+        checks.append(unreached.of(name, "reachable"))
     return (*checks, *among(hosts))
 
 

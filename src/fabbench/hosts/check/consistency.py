@@ -3,18 +3,21 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeAlias
 
 from fabbench.catalog.systems import efa_reaches
 from fabbench.hosts.check.model import (
     Check,
     Connection,
     HostChecks,
+    HostDifference,
     Opening,
     Status,
-    advice_on_differences,
+    differences,
     outcome,
 )
-from fabbench.hosts.check.one_host import FACTS, Fact, interface_of
+from fabbench.hosts.check.one_host import FACTS, Fact
 from fabbench.hosts.probe_result import Link
 from fabbench.model.messages import listed
 
@@ -25,24 +28,23 @@ _NAMED = 3
 _UNTRIED = Connection(made=None)
 
 
+_Fails: TypeAlias = Callable[[Sequence[HostChecks], str, str], bool]
+"""Of hosts, the usual value and another: whether that is a failure, and not a warning."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Same:
-    """Something that should be the same on all hosts.
-
-    `always` checks it even if no host reports it.
-    """
+    """Something that should be the same on all hosts."""
 
     name: str
+    record: HostDifference
     value: Callable[[HostChecks], str]
-    kind: str = ""  # Its name in differences.toml, if not this one
-    always: bool = False
-    fails: Callable[[Sequence[HostChecks], str, str], bool] = lambda *_: False
-    """Of hosts, the usual value and another: whether that is a failure, and not a warning."""
+    fails: _Fails = lambda *_: False
 
     def differs(self, value: str, others: str, *, fails: bool) -> Check:
         """Return the outcome of a host with a value that the others, in words, do not have."""
         status = Status.FAIL if fails else None
-        advice = advice_on_differences()[self.kind or self.name]
+        advice = self.record.advice
         return outcome("same.differs", status, value=value, others=others, advice=advice)
 
 
@@ -50,16 +52,7 @@ def _same_fact(fact: Fact) -> _Same:
     def summary(checks: HostChecks) -> str:
         return fact.summary(checks.probe.topology)
 
-    return _Same(f"same {fact.name}", summary, kind="topology")
-
-
-def _mpirun_in_words(checks: HostChecks) -> str:
-    """Return the mpirun; which number of Open MPI it is shows in its version."""
-    mpi = checks.probe.mpi
-    if mpi is None:
-        return ""
-    kind = mpi.kind.rstrip(" 45")  # `Open MPI 4` and `Open MPI 5`
-    return f"{kind} {mpi.version} at {mpi.program}"
+    return _Same(f"same {fact.name}", differences()["topology"], summary)
 
 
 def _efa_cannot_reach(_: Sequence[HostChecks], usual: str, other: str) -> bool:
@@ -72,21 +65,16 @@ def _efa_is_involved(hosts: Sequence[HostChecks], *_: str) -> bool:
     return present or any(each.fabric == "efa" for each in hosts)
 
 
-_SAME = (
-    _Same("kernel", lambda each: each.probe.kernel, always=True),
-    _Same("libfabric version", lambda each: each.probe.libfabric, always=True),
-    _Same("EFA installer", lambda each: each.probe.efa_installer),
-    _Same("EFA driver", lambda each: each.probe.efa_driver),
-    _Same("NIC driver", lambda each: each.probe.of_nics("driver")),
-    _Same("NIC firmware", lambda each: each.probe.of_nics("firmware")),
-    *map(_same_fact, FACTS),
-    _Same("NVIDIA driver", lambda each: each.probe.gpu_driver),
-    _Same("NCCL", lambda each: ", ".join(each.probe.nccl)),
-    _Same("one mpirun", _mpirun_in_words),
-    _Same("interface names", interface_of, always=True),
-    _Same("instance type", lambda each: each.probe.instance_type, fails=_efa_cannot_reach),
-    _Same("zone", lambda each: each.probe.zone, fails=_efa_is_involved),
-)
+def _all_same() -> Iterator[_Same]:
+    """Yield what should be the same, but for the programs: in the order of the records."""
+    fails: dict[str, _Fails] = {"instance type": _efa_cannot_reach, "zone": _efa_is_involved}
+    for name, record in differences().items():
+        if name == "topology":
+            yield from map(_same_fact, FACTS)
+        elif name in fails:
+            yield _Same(name, record, attrgetter(record.value), fails[name])
+        elif record.value:
+            yield _Same(name, record, attrgetter(record.value))
 
 
 def _same_program(name: str) -> _Same:
@@ -105,8 +93,7 @@ def _same_program(name: str) -> _Same:
         path, _, _ = other.rpartition(",")
         return path != usual_path and any(each.needs.mpi for each in hosts)
 
-    # `always`: that no host reports a program that was asked for is said, too.
-    return _Same(f"one {name}", build, kind="program", always=True, fails=elsewhere)
+    return _Same(f"one {name}", differences()["program"], build, elsewhere)
 
 
 def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
@@ -115,9 +102,9 @@ def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
         return
     requested = dict.fromkeys(name for each in hosts for name in each.needs.programs)
     programs = [_same_program(name) for name in requested if name != "mpirun"]
-    for same in (*_SAME, *programs):
+    for same in (*_all_same(), *programs):
         values = {each.host: same.value(each) for each in hosts}  # empty: not reported
-        if same.always or any(values.values()):
+        if same.record.always or any(values.values()):
             yield from _compare_with_usual(same, hosts, values)
 
 

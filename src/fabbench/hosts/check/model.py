@@ -1,7 +1,7 @@
 """Inputs and results of host checks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache, partial
 from typing import NamedTuple
@@ -11,8 +11,10 @@ import msgspec
 from fabbench.catalog.systems import System, instance
 from fabbench.hosts.probe_result import Link, Probe
 from fabbench.model import records
+from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Needs
 from fabbench.model.mappings import Reasons
+from fabbench.model.values import frozen
 
 Progress = Callable[[str, int, int], None]
 """Called from any thread while hosts are probed: what is being done, hosts done, of how many."""
@@ -29,7 +31,7 @@ class Status(StrEnum):
     SKIP = "skip"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """The check of one thing on one host."""
 
@@ -38,6 +40,16 @@ class Check:
     status: Status
     seen: str  # One sentence
     advice: str = ""  # What to do next; empty if the status is pass
+
+    def of(self, host: str, name: str) -> "Check":
+        """Return it as the check `name` of a host."""
+        return replace(self, host=host, name=name)
+
+
+def refusal(error: FabbenchError, advice: str = "") -> Check:
+    """Return the failure that an error is; `advice`, if the error has none of its own."""
+    hint = error.hint or advice
+    return Check(status=Status.FAIL, seen=str(error), advice=hint)
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,10 +63,12 @@ class CheckOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to do where hosts differ: a record of differences.toml."""
+    """Something that should be the same on all hosts: a record of differences.toml."""
 
     what: str
-    advice: str
+    advice: str  # What to do where hosts differ
+    value: str = ""  # Where it is in `HostChecks`; empty: it stands for several things
+    always: bool = False  # Whether it is checked even if no host reports it
 
 
 @cache
@@ -65,10 +79,10 @@ def outcomes(package: str, file: str) -> Mapping[str, CheckOutcome]:
 
 
 @cache
-def advice_on_differences() -> Mapping[str, str]:
-    """Return what differs between hosts → what to do."""
+def differences() -> Mapping[str, HostDifference]:
+    """Return what should be the same on all hosts, by its name."""
     loaded = records.load("fabbench.hosts.check", "differences.toml", HostDifference)
-    return {each.what: each.advice for each in loaded}
+    return {each.what: each for each in loaded}
 
 
 def outcome_in(
@@ -105,7 +119,7 @@ class Opening(NamedTuple):
     why: str = ""  # In a few words; empty if it did
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostRelations:
     """How hosts are reached, by this machine and by each other.
 
@@ -123,7 +137,7 @@ class HostRelations:
     """By how many seconds the clocks of hosts are ahead of this machine's, as far as is certain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostChecks:
     """One host, as it is checked."""
 
@@ -154,6 +168,31 @@ class HostChecks:
         return self.address or self.probe.ssh_address
 
     @property
+    def interface(self) -> str:
+        """The interface with the address where others reach the host; empty: not known.
+
+        Without that address, the one of the ssh connection counts, else the default route.
+        """
+        probe = self.probe
+        if not self.reached_at:
+            return probe.default_interface if probe.whole else ""
+        for each in probe.interfaces:
+            if each.address == self.reached_at:
+                return each.name
+        if not probe.whole or probe.interfaces:
+            return ""  # The address is of none of them, or of one that was not reported
+        return probe.default_interface  # The host lists no interfaces at all
+
+    @property
+    def mpirun(self) -> str:
+        """The mpirun; which number of Open MPI it is shows in its version."""
+        mpi = self.probe.mpi
+        if mpi is None:
+            return ""
+        kind = mpi.kind.rstrip(" 45")  # `Open MPI 4` and `Open MPI 5`
+        return f"{kind} {mpi.version} at {mpi.program}"
+
+    @property
     def reports_efa(self) -> bool:
         """Return whether /sys or libfabric has an EFA device."""
         return bool(self.probe.devices_of(Link.EFA) or self.probe.efa_domains)
@@ -170,4 +209,4 @@ class HostChecks:
 
     def check(self, name: str, result: Check | None) -> Check:
         """Return an outcome as a check of this host. None: its answer does not include it."""
-        return replace(result or outcome("answer.not-reported"), host=self.host, name=name)
+        return (result or outcome("answer.not-reported")).of(self.host, name)

@@ -384,28 +384,11 @@ def load(checks: HostChecks) -> Check | None:
     return outcome(name, load=probe.load, cpus=probe.cpus)
 
 
-def interface_of(checks: HostChecks) -> str:
-    """Return the interface with the address where others reach the host; empty: not known.
-
-    Without that address, the one of the ssh connection counts, else the default route.
-    """
-    probe = checks.probe
-    address = checks.reached_at
-    if not address:
-        return probe.default_interface if probe.whole else ""
-    for each in probe.interfaces:
-        if each.address == address:
-            return each.name
-    if not probe.whole or probe.interfaces:
-        return ""  # The address is of none of them, or of one that was not reported
-    return probe.default_interface  # The host lists no interfaces at all
-
-
 def interface(checks: HostChecks) -> Check | None:
     """Check the interface that has the host's address."""
     probe = checks.probe
     address = checks.reached_at
-    chosen = interface_of(checks)
+    chosen = checks.interface
     if not chosen:
         elsewhere = probe.whole and address and probe.interfaces
         return outcome("interface.other", address=address) if elsewhere else None

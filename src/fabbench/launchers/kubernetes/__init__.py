@@ -108,6 +108,11 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         return declared_profile(self.cluster_profile)
 
     @property
+    def claims_devices(self) -> bool:
+        """Return whether pods claim devices, instead of requesting a number of them."""
+        return self.profile is not None and bool(self.profile.device_class)
+
+    @property
     def on_host_network(self) -> bool:
         """Return whether pods use their nodes' network, unless their variant overrides it."""
         return self.host_network or (self.profile is not None and self.profile.host_network)

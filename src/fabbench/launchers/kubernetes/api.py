@@ -18,12 +18,14 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote
 
-from fabbench.launchers import notify, shorten
+from fabbench.execution.process import Received
+from fabbench.launchers import notify
 from fabbench.launchers.kubernetes.explain import explain
 from fabbench.launchers.pod_options import Object
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.messages import action
+from fabbench.model.mappings import without_empty
+from fabbench.model.messages import action, shorten
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 T = TypeVar("T")
@@ -97,7 +99,7 @@ class KubernetesApi:
     ) -> Iterator[Object]:
         """List objects, page by page; `labels` and `fields` are selectors."""
         selectors = {"label_selector": labels, "field_selector": fields}
-        parameters: Object = {name: text for name, text in selectors.items() if text}
+        parameters: Object = {**without_empty(selectors)}
         path = self._path(kind)
         if everywhere:
             path = _PATHS[kind].replace(_NAMESPACE, "")
@@ -371,8 +373,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
     message = _short(body)
     error_type = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
     unusual = "" if status in _ERRORS else f", status {status}"
-    known_cause = explain(what, message, code="", advice="")  # without advice for an unknown one
-    hint = _HINTS.get(status) or known_cause.advice or None
+    hint = _HINTS.get(status) or explain("refused", what, message).advice or None
     return error_type(f"The cluster refuses {what}{unusual}: {message}.", hint=hint)
 
 
@@ -423,7 +424,7 @@ class PodPipe(ProcessStream):
             raise lost(self.name, error) from error
 
     @override
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+    def _receive(self, timeout_s: float) -> Received:
         # None: the stream is closed, and all that came before has been returned.
         try:
             is_open = self._stream.is_open()

@@ -2,24 +2,24 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from fabbench.catalog.kubernetes_resources import EFA, PROFILES
 from fabbench.catalog.systems import efa_reaches, records, rows_of
 from fabbench.hosts.check import Check, Status, outcome_in
-from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
+from fabbench.launchers.kubernetes.nodes import Amount, Node, Nodes, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.report.table import Overview, Table
 
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _PLUGIN = PROFILES[0].plugin
 _DEFAULT_TOLERATIONS = default_tolerations()
-_outcome = partial(outcome_in, "fabbench.launchers.kubernetes", "node_checks.toml")
+outcome = partial(outcome_in, "fabbench.launchers.kubernetes", "node_checks.toml")
 
 
 def check_nodes(
-    nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
+    nodes: Nodes, tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
 ) -> tuple[Check, ...]:
     """Check nodes, each by itself and against the others. `tolerations` are those of the pods."""
     types = Counter(node.instance_type for node in nodes if node.instance_type)
@@ -41,14 +41,14 @@ def check_nodes(
         if len(zones) > 1:
             results["zone"] = _zone(node, usual_zone)
         for name, result in results.items():
-            checks.append(replace(result, host=node.name, name=name))
+            checks.append(result.of(node.name, name))
     return tuple(checks)
 
 
 def _ready(node: Node) -> Check:
     if not node.ready:
-        return _outcome("ready.not", why=node.why_not.rstrip("."))
-    return _outcome("ready.cordoned" if node.unschedulable else "ready.yes", node=node)
+        return outcome("ready.not", why=node.why_not.rstrip("."))
+    return outcome("ready.cordoned" if node.unschedulable else "ready.yes", node=node)
 
 
 def _health(node: Node) -> Check:
@@ -62,7 +62,7 @@ def _health(node: Node) -> Check:
         found = "unhealthy"
     elif node.deep_health not in {"", "Passed"}:
         found = "unchecked"
-    return _outcome(f"health.{found}", labels=", ".join(stated))
+    return outcome(f"health.{found}", labels=", ".join(stated))
 
 
 def _taints(node: Node, tolerations: Sequence[Toleration]) -> Check:
@@ -74,8 +74,8 @@ def _taints(node: Node, tolerations: Sequence[Toleration]) -> Check:
     repelling = list(filter(repels, node.taints))
     taints = ", ".join(map(str, repelling or node.taints))
     if repelling:
-        return _outcome("taints.repel", taints=taints)
-    return _outcome("taints.tolerated" if taints else "taints.none", taints=taints)
+        return outcome("taints.repel", taints=taints)
+    return outcome("taints.tolerated" if taints else "taints.none", taints=taints)
 
 
 def _fabric(node: Node) -> Check:
@@ -88,7 +88,7 @@ def _fabric(node: Node) -> Check:
     if not node.resource:
         # A known type has EFA, by the plugin `_PLUGIN`; of another one nothing is expected.
         found = "missing" if entry else "unexpected"
-        return _outcome(f"fabric.{found}", expected=expected, plugin=_PLUGIN)
+        return outcome(f"fabric.{found}", expected=expected, plugin=_PLUGIN)
     count = node.fabric.allocatable
     plugin = node.profile.plugin if node.profile else "its device plugin"
     found = "all"
@@ -97,7 +97,7 @@ def _fabric(node: Node) -> Check:
     # Only of EFA does the catalog say how many there should be.
     elif entry and fabric_name(node) == "EFA" and count not in entry.nics:
         found = "more" if count > max(entry.nics) else "fewer"
-    return _outcome(f"fabric.{found}", node=node, expected=expected, plugin=plugin)
+    return outcome(f"fabric.{found}", node=node, expected=expected, plugin=plugin)
 
 
 def _gpus(node: Node) -> Check:
@@ -106,20 +106,20 @@ def _gpus(node: Node) -> Check:
     count = node.gpus.allocatable
     expected = entry.gpus if entry else 0
     if not count and not expected:
-        return _outcome("gpus.none")
+        return outcome("gpus.none")
     usual = f"; a {entry.name} has {expected}" if entry else ""
     if count >= expected:
-        return _outcome("gpus.all", node=node, usual=usual)
+        return outcome("gpus.all", node=node, usual=usual)
     status = None if count else Status.FAIL  # None: that of the outcome
-    return _outcome("gpus.fewer", status, node=node, usual=usual)
+    return outcome("gpus.fewer", status, node=node, usual=usual)
 
 
 def _huge_pages(node: Node) -> Check:
     if node.profile is None or not node.profile.huge_pages or not node.fabric.allocatable:
-        return _outcome("huge-pages.unused")
+        return outcome("huge-pages.unused")
     pages = node.huge_pages.allocatable // (2 << 20)  # Bytes of a page
     found = "there" if node.huge_pages.allocatable else "none"
-    return _outcome(f"huge-pages.{found}", pages=pages)
+    return outcome(f"huge-pages.{found}", pages=pages)
 
 
 def _free(node: Node) -> Check:
@@ -130,7 +130,7 @@ def _free(node: Node) -> Check:
     amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
     amounts = {what: amount for what, amount in amounts.items() if amount.allocatable}
     if not amounts:
-        return _outcome("free.no-devices")
+        return outcome("free.no-devices")
     free: list[str] = []
     capacity: list[str] = []
     for what, amount in amounts.items():
@@ -141,13 +141,13 @@ def _free(node: Node) -> Check:
         is_known = all(amount.known for amount in amounts.values())
         found = "all" if is_known else "unknown"
     code = f"free.{found}"
-    return _outcome(code, free="; ".join(free), capacity="; ".join(capacity))
+    return outcome(code, free="; ".join(free), capacity="; ".join(capacity))
 
 
 def _type(node: Node, common: str) -> Check:
     """Check that a node has the type that is most `common` among the nodes."""
     if not node.label_type:
-        return _outcome("type.unknown")
+        return outcome("type.unknown")
     name = node.label_type
     if node.hyperpod:
         name = f"{name} (HyperPod's name of {node.instance_type})"
@@ -156,7 +156,7 @@ def _type(node: Node, common: str) -> Check:
         # Without devices of a fabric it uses TCP, which reaches any type.
         reaches = not node.fabric.allocatable or efa_reaches(common, node.instance_type)
         found = "other" if reaches else "unreachable"
-    return _outcome(f"type.{found}", type=name, common=common)
+    return outcome(f"type.{found}", type=name, common=common)
 
 
 def _zone(node: Node, common: str) -> Check:
@@ -164,10 +164,10 @@ def _zone(node: Node, common: str) -> Check:
     found = "other" if node.zone else "unknown"
     if node.zone == common:
         found = "usual"
-    return _outcome(f"zone.{found}", node=node, common=common)
+    return outcome(f"zone.{found}", node=node, common=common)
 
 
-def nodes_table(nodes: Sequence[Node]) -> Overview:
+def nodes_table(nodes: Nodes) -> Overview:
     """Return the nodes as a table: a row per node, in the given order."""
     resources = sorted({node.resource for node in nodes if node.resource})
     fabric = "EFA" if set(resources) <= {EFA} else "FABRIC"
@@ -253,10 +253,9 @@ class Right:
         return f"{self.verb} {self.full_resource}{group}"
 
 
-_RIGHTS = list(records(Right, rows_of("rights.csv", "fabbench.launchers.kubernetes")))
-KUBERNETES_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "kubernetes"})
-"""For ``--on kubernetes``, in the order in which they are checked."""
-MPIJOB_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "mpijob"})
-"""For ``--on mpijob``: the operator creates pods and everything else."""
-CLAIM_RIGHT = _RIGHTS[-1]  # The last row there
-"""For --cluster-profile efa-dra."""
+_RIGHTS = tuple(records(Right, rows_of("rights.csv", "fabbench.launchers.kubernetes")))
+
+
+def rights_for(*what: str) -> tuple[Right, ...]:
+    """Return the rights that everybody needs, and those for `what`: a launcher, or ``claims``."""
+    return tuple(each for each in _RIGHTS if each.only in {"", *what})

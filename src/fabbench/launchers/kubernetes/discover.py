@@ -1,19 +1,19 @@
 """What a cluster has, whether the user may use it, and whether the device profile fits it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.kubernetes_resources import Profile
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.catalog.systems import System, system
-from fabbench.execution.worker_pool import map_hosts
-from fabbench.hosts.check import Check, Status
+from fabbench.execution.worker_pool import Results, map_hosts, succeeded
+from fabbench.hosts.check import Check, refusal
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
-from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, Right
-from fabbench.launchers.kubernetes.nodes import Node, read_nodes
+from fabbench.launchers.kubernetes.checks import Right, outcome
+from fabbench.launchers.kubernetes.nodes import Node, Nodes, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
@@ -98,14 +98,12 @@ def list_nodes(
     return read_nodes(objects_of["nodes"], objects_of["pods"], all_pods=all_pods)
 
 
-def _require_answers(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+def _require_answers(results: Results[T]) -> dict[str, T]:
     """Return all answers, or raise the first error: all requests go to the same cluster."""
-    answers: dict[str, T] = {}
-    for name, answer in results.items():
+    for answer in results.values():
         if isinstance(answer, MachineError):
             raise answer
-        answers[name] = answer
-    return answers
+    return succeeded(results)
 
 
 def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) -> None:
@@ -134,14 +132,10 @@ def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) ->
 
 def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
     """Return the check of a node's pod: one that does not start or answer fails."""
-    status = Status.PASS
-    seen = "A pod started there and answered."
-    advice = ""
+    check = outcome("pod.started")
     if isinstance(result, MachineError):
-        status = Status.FAIL
-        seen = str(result)
-        advice = result.hint or "Check the events of the namespace and of the node."
-    return Check(host=node, name="pod", status=status, seen=seen, advice=advice)
+        check = refusal(result, "Check the events of the namespace and of the node.")
+    return check.of(node, "pod")
 
 
 def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) -> None:
@@ -182,15 +176,9 @@ def _may_be_of(profile: Profile, of_type: System) -> bool:
     return of_type.fabric in {"", *profile.fabrics}
 
 
-def rights_of_profile(options: ClusterPodOptions) -> tuple[Right, ...]:
-    """Return the additional rights that a run with the profile needs."""
-    return (CLAIM_RIGHT,) if options.profile is not None and options.profile.device_class else ()
-
-
 def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
     """Raise MachineError if pods must claim devices but the cluster does not support that."""
-    # Only a profile whose pods claim devices needs rights of its own.
-    if rights_of_profile(options) and not api.serves("ResourceClaimTemplate"):
+    if options.claims_devices and not api.serves("ResourceClaimTemplate"):
         raise MachineError(
             f"The cluster of {api.context} has no resourceclaimtemplates (resource.k8s.io/v1).",
             hint="Kubernetes has them from 1.34 on. Drop --cluster-profile "
@@ -198,7 +186,7 @@ def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
         )
 
 
-def notify_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> None:
+def notify_undeclared(options: ClusterPodOptions, chosen: Nodes) -> None:
     """Report that nodes have a fabric that pods do not use, because no profile is declared."""
     profile = chosen[0].profile  # the nodes are alike
     # With mounts it has to be declared: it makes pods privileged.

@@ -1,14 +1,11 @@
 """Why a pod does not run, or ended: in the cluster's words, with advice of messages.toml. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from fabbench.launchers import Explanation, shorten
-from fabbench.launchers.known_messages import KnownMessage
 from fabbench.launchers.kubernetes.nodes import (
-    Node,
+    Nodes,
     meta_of,
     name_of,
     requests,
@@ -16,8 +13,10 @@ from fabbench.launchers.kubernetes.nodes import (
     status_of,
     true_condition,
 )
-from fabbench.launchers.pod_options import Object
-from fabbench.model import records
+from fabbench.launchers.pod_options import Object, Objects
+from fabbench.model import known_messages
+from fabbench.model.known_messages import Explanation
+from fabbench.model.messages import shorten
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1.
@@ -26,17 +25,6 @@ If the kernel kills a program that was started in a running pod, the pod goes on
 not show it.
 """
 
-_MEMORY = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
-_DELETED = ("deleted", "It was deleted from outside: check the events of the Job and of the node.")
-_NO_PROGRAM = ("no-program", "A program is missing or not executable: pass an image with --image.")
-# Exit statuses that pod_watchdog.sh and shells give a meaning → an explanation's code and advice
-_EXIT_STATUSES = {
-    75: ("lease", "fabbench or its connection to the cluster stalled for too long: run it again."),
-    126: _NO_PROGRAM,
-    127: _NO_PROGRAM,
-    137: ("killed", "It was killed from outside: check the events of the node, and its memory."),
-    143: _DELETED,
-}
 # What stands before a registry's answer in a message on an image.
 _BEFORE_ANSWER = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve "
@@ -47,31 +35,15 @@ _PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
-@cache
-def messages() -> tuple[KnownMessage, ...]:
-    """Return the records of messages.toml."""
-    return records.load("fabbench.launchers.kubernetes", "messages.toml", KnownMessage)
-
-
-def explain(
-    subject: str, message: str, code: str, advice: str, *, final: bool = True
-) -> Explanation:
-    """Explain a message of the cluster about a subject.
-
-    Code, advice and finality are for a message that is not known.
-    """
-    text = f"{subject}: {shorten(message)}."
-    for known in messages():
-        match = known.match(message)
-        if match:
-            advice = known.advice.format(**match.groupdict())
-            advice = advice.replace("=.", ".")  # A taint without a value
-            return Explanation(code=known.code, text=text, advice=advice, final=known.final)
-    return Explanation(code=code, text=text, advice=advice, final=final)
+def explain(on: str, subject: str, message: str, **values: str) -> Explanation:
+    """Explain a message of the cluster about a subject; `on` is what shows it."""
+    return known_messages.explain(
+        "fabbench.launchers.kubernetes", "messages.toml", on, message, subject=subject, **values
+    )
 
 
 def explain_pod(
-    pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node] = ()
+    pod: Object, events: Iterable[Object] = (), nodes: Nodes = ()
 ) -> Explanation | None:
     """Explain why a pod does not run; None: nothing is wrong or known yet."""
     of_pod = _events_of(events, pod)
@@ -96,18 +68,12 @@ def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Ex
     for event in _events_of(events, owner, reverse=True):
         warns = event.get("type") == "Warning" and not failed
         if warns or event.get("reason") == "FailedCreate":
-            return explain(
-                subject, _reason_and_message(event), "create", "Check its events.", final=False
-            )
+            return explain("create", subject, _reason_and_message(event))
     if failed:
-        return explain(
-            f"{subject} has failed", _reason_and_message(failed), "ended", "Check its pods."
-        )
+        return explain("failed", f"{subject} has failed", _reason_and_message(failed))
     status = status_of(owner)
     if kind == "MPIJob" and not status.get("conditions"):
-        advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
-        text = f"The MPI operator has not picked up the MPIJob {name} yet."
-        return Explanation(code="operator", text=text, advice=advice, final=False)
+        return explain("operator", name, "")
     return None
 
 
@@ -116,10 +82,7 @@ def explain_killed(pod: Object, before: str, after: str) -> Explanation | None:
     if _oom_kills(after) <= _oom_kills(before):
         return None
     limit = requests(pod).get("memory", 0) / (1 << 30)  # pods request as much as their limit
-    name = name_of(pod)
-    gibibytes = format(limit, ".3g")
-    text = f"A program in the pod {name} was OOM-killed at the pod's limit of {gibibytes} GiB."
-    return Explanation(code="oom-killed", text=text, advice=_MEMORY)
+    return explain("program", name_of(pod), "OOMKilled", gibibytes=format(limit, ".3g"))
 
 
 def _oom_kills(counters: str) -> int:
@@ -142,12 +105,10 @@ def _in_one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_end(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod that was ended, or whose containers have ended badly."""
     for announcement in _announcements(pod, events):
-        yield explain(
-            _subject(pod), announcement, "ended", "Check the events of the pod and its node."
-        )
+        yield explain("ended", _subject(pod), announcement)
     for state in _container_states(pod, "terminated"):
         status = int(state.get("exitCode") or 0)
         reason = state.get("reason")
@@ -155,13 +116,11 @@ def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]
             continue  # it ended well
         if reason in {None, "Error", "Completed"}:  # these say no more than the status
             yield _explain_exit(pod, status, state.get("message") or "")
-        else:  # such as StartError; "start" counts only if it is no known message, as OOMKilled is
-            yield explain(
-                _subject(pod), _reason_and_message(state), "start", "Check the events of its node."
-            )
+        else:  # such as StartError
+            yield explain("terminated", _subject(pod), _reason_and_message(state))
 
 
-def _announcements(pod: Object, events: Sequence[Object]) -> Iterator[str]:
+def _announcements(pod: Object, events: Objects) -> Iterator[str]:
     """Yield what a pod's status, a condition and events say of who ended it, and why."""
     status = status_of(pod)
     if status.get("reason"):
@@ -176,31 +135,23 @@ def _announcements(pod: Object, events: Sequence[Object]) -> Iterator[str]:
 
 def _explain_exit(pod: Object, status: int, message: str) -> Explanation:
     """Explain a container that exited by itself; `message` is its own last word, or empty."""
-    code, advice = _EXIT_STATUSES.get(status, ("ended", "Check the pod's log."))
-    text = f"{_subject(pod)} exited with status {status}"
-    if why := shorten(message):
-        text += f": {why}"
-    return Explanation(code=code, text=f"{text}.", advice=advice)
+    why = f": {shorten(message)}" if message else ""
+    return explain("exit", _subject(pod), str(status), why=why)
 
 
-def _explain_lost_node(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
+def _explain_lost_node(pod: Object, nodes: Nodes) -> Iterator[Explanation]:
     """Explain a pod whose node is gone or not ready, or that is being deleted.
 
     Without `nodes`, nothing is known of them.
     """
     name = spec_of(pod).get("nodeName")
     node = next((node for node in nodes if node.name == name), None)
-    advice = "Check the node, and measure without it."
     if name and nodes and node is None:
-        yield Explanation(
-            code="node-lost", text=f"{_subject(pod)}: the node is gone.", advice=advice
-        )
+        yield explain("node-lost", _subject(pod), "the node is gone")
     elif node and not node.ready:
-        text = f"{_subject(pod)}: the node is not ready: {shorten(node.why_not)}."
-        yield Explanation(code="node-not-ready", text=text, advice=advice)
+        yield explain("node-not-ready", _subject(pod), node.why_not)
     if meta_of(pod).get("deletionTimestamp"):
-        code, advice = _DELETED
-        yield Explanation(code=code, text=f"{_subject(pod)} is being deleted.", advice=advice)
+        yield explain("deleted", _subject(pod), "")
 
 
 def _container_states(pod: Object, name: str) -> Iterator[Object]:
@@ -212,19 +163,17 @@ def _container_states(pod: Object, name: str) -> Iterator[Object]:
             yield {**state, "image": container.get("image", "")}
 
 
-def _explain_waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_waiting(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod whose container cannot start, such as for its image."""
     for state in _container_states(pod, "waiting"):
         reason = state.get("reason", "")
         if reason in {"", "ContainerCreating", "PodInitializing"}:
             continue  # as every container waits at first
         message = _image_failure(state, events) if "Image" in reason else _reason_and_message(state)
-        yield explain(
-            _subject(pod), message, "start", "Check the pod's events: kubectl describe pod."
-        )
+        yield explain("waiting", _subject(pod), message)
 
 
-def _image_failure(state: Object, events: Sequence[Object]) -> str:
+def _image_failure(state: Object, events: Objects) -> str:
     """Return why an image cannot be pulled, as the registry says.
 
     A back-off drops the registry's answer; the event of the last attempt keeps it, and reads the
@@ -238,42 +187,34 @@ def _image_failure(state: Object, events: Sequence[Object]) -> str:
     return f"{reason}: {state['image']}: {answer}"
 
 
-def _explain_unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_unscheduled(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod without a node, by its condition or else by events, the last one first."""
     if spec_of(pod).get("nodeName"):
         return
     conditions = status_of(pod).get("conditions") or ()
     failures = (event for event in reversed(events) if event.get("reason") == "FailedScheduling")
-    subject = f"{_subject(pod)} cannot be scheduled"
-    advice = "Choose other nodes (fabbench check shows them all), or wait until these are free."
     for statement in chain(filter(_is_unscheduled, conditions), failures):
         # That preempting other pods would not help says nothing more.
         message = str(statement.get("message") or "")
         reason = _PREEMPTION.sub("", message)
         if reason:
-            yield explain(subject, reason, "no-node", advice, final=False)
+            yield explain("unscheduled", f"{_subject(pod)} cannot be scheduled", reason)
 
 
 def _is_unscheduled(condition: Object) -> bool:
     return condition.get("type") == "PodScheduled" and condition.get("status") == "False"
 
 
-def _explain_setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_setup(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod that has a node and no container yet, by its last event; neither is final."""
     status = status_of(pod)
     if status.get("phase") != "Pending" or not events:
         return
     last = events[-1]
     if last.get("reason") in {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}:
-        yield explain(
-            _subject(pod), _reason_and_message(last), "setup", "Check the node.", final=False
-        )
+        yield explain("setup", _subject(pod), _reason_and_message(last))
     elif last.get("reason") == "Pulling":
-        message = shorten(last.get("message") or "")
-        text = f"{_subject(pod)}: {message}."
-        yield Explanation(
-            code="pulling", text=text, advice="A large image takes minutes.", final=False
-        )
+        yield explain("pulling", _subject(pod), last.get("message") or "")
 
 
 def _events_of(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:

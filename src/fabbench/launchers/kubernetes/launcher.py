@@ -2,21 +2,21 @@
 
 import contextlib
 import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Self
 
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
-from fabbench.execution.worker_pool import map_hosts, require_all
+from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
 from fabbench.hosts.check import Check, HostRelations, Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi, PodConnection, retry
-from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, check_nodes, nodes_table
+from fabbench.launchers.kubernetes.checks import check_nodes, nodes_table, rights_for
 from fabbench.launchers.kubernetes.discover import (
     api_of,
     check_pod,
@@ -27,11 +27,10 @@ from fabbench.launchers.kubernetes.discover import (
     reject_profile_conflicts,
     require_claims,
     require_rights,
-    rights_of_profile,
 )
 from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed
 from fabbench.launchers.kubernetes.manifests import RunSpec, workload
-from fabbench.launchers.kubernetes.nodes import Node, values_of_label
+from fabbench.launchers.kubernetes.nodes import Nodes, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.select_nodes import (
     check_choice,
@@ -40,12 +39,13 @@ from fabbench.launchers.kubernetes.select_nodes import (
     resources_on,
     usable_groups,
 )
-from fabbench.launchers.pod_options import Object, yaml_documents
+from fabbench.launchers.pod_options import Objects, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.log import Ending
+from fabbench.model.log import ExecutionLines
+from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import hold, probe
 from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_in_shell, try_to_open
@@ -125,14 +125,14 @@ class _SwitchingPods:
         return self._allocation
 
     @property
-    def documents(self) -> Mapping[str, str]:
+    def documents(self) -> Documents:
         return self._allocation.documents if self._allocation else {}
 
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         kind = self._kinds[execution.configuration.variant]
         return self.ensure_pods(kind).execute(execution)
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
+    def counters(self) -> HostLines:
         return self._allocation.counters() if self._allocation else {}
 
 
@@ -152,8 +152,7 @@ class KubernetesLauncher(Launcher):
     name = "kubernetes"
     groups_by = (LABEL,)
     options: type[ClusterPodOptions] = KubernetesOptions
-    rights: tuple[Right, ...] = KUBERNETES_RIGHTS
-    rights_example = "examples/rbac.yaml"  # What grants them
+    rights_example = "examples/rbac.yaml"  # What grants what a run needs
     workload = staticmethod(workload)
     """The objects of a run in order of creation: the first owns the others."""
     inherits = True
@@ -195,7 +194,8 @@ class KubernetesLauncher(Launcher):
         return ()
 
     def _require_rights(self, api: KubernetesApi, options: ClusterPodOptions) -> None:
-        require_rights(api, (*self.rights, *rights_of_profile(options)), self.rights_example)
+        claims = ("claims",) if options.claims_devices else ()
+        require_rights(api, rights_for(self.name, *claims), self.rights_example)
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
@@ -230,7 +230,7 @@ class KubernetesLauncher(Launcher):
         shown = matching_nodes(all_nodes, any_kind)
         checks = (
             *check_nodes(shown, criteria.tolerations),
-            check_choice(all_nodes, criteria, api.context),
+            check_choice(all_nodes, criteria).of(api.context, "nodes for a run"),
         )
         checks += self.cluster_checks(api, options)
         overviews = (nodes_table(shown),) if shown else ()
@@ -256,14 +256,14 @@ class KubernetesLauncher(Launcher):
                 openings={**relations.openings, **related.openings},
                 clocks={**relations.clocks, **related.clocks},
             )
-        probes = {name: probed.probe for name, probed in _answered(results).items()}
+        probes = {name: probed.probe for name, probed in succeeded(results).items()}
         pod_checks = (check_pod(name, result) for name, result in results.items())
         checks = (*checks, *pod_checks)
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 
     def _probe_pods(
-        self, api: KubernetesApi, target: Target, needs: Needs, nodes: Sequence[Node]
-    ) -> tuple[Mapping[str, ProbedHost | MachineError], HostRelations]:
+        self, api: KubernetesApi, target: Target, needs: Needs, nodes: Nodes
+    ) -> tuple[Results[ProbedHost], HostRelations]:
         """Probe a pod on each of nodes that are alike, and have these connect to each other.
 
         An error of all, such as pods that do not start, is that of each node without a result.
@@ -283,7 +283,7 @@ class KubernetesLauncher(Launcher):
                 results |= map_hosts(
                     pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments)
                 )
-                if answered := _answered(results):
+                if answered := succeeded(results):
                     openings = try_to_open({name: pods[name] for name in answered})
                     relations = replace(host_relations(target, answered), openings=openings)
         except MachineError as error:
@@ -308,8 +308,8 @@ class KubernetesLauncher(Launcher):
         target: Target,
         needs: Needs,
         api: KubernetesApi,
-        all_nodes: Sequence[Node],
-        chosen: Sequence[Node],
+        all_nodes: Nodes,
+        chosen: Nodes,
     ) -> Iterator[RemoteAllocation]:
         """Start a pod of one image on each of the chosen nodes, and probe them.
 
@@ -329,7 +329,7 @@ class KubernetesLauncher(Launcher):
             def probe_pod(pod: PodConnection, view: Target, variant: Variant) -> Probe:
                 return retry(partial(probe, pod, view, needs, variant), LostError)
 
-            def probe_all(view: Target, variant: Variant) -> Mapping[str, Probe]:
+            def probe_all(view: Target, variant: Variant) -> Probes:
                 return require_all(map_hosts(by_name, lambda pod: probe_pod(pod, view, variant)))
 
             def with_settings(hosts: Sequence[Host]) -> tuple[Host, ...]:
@@ -351,11 +351,6 @@ class KubernetesLauncher(Launcher):
 LAUNCHER = KubernetesLauncher()
 
 
-def _answered(results: Mapping[str, ProbedHost | MachineError]) -> dict[str, ProbedHost]:
-    """Return the pods that answered."""
-    return {name: result for name, result in results.items() if isinstance(result, ProbedHost)}
-
-
 def _with_profile(target: Target) -> Target:
     """Return the target with the network that its profile requires. Raise RequestError."""
     options = target.options_as(ClusterPodOptions)
@@ -363,13 +358,13 @@ def _with_profile(target: Target) -> Target:
     return replace(target, options=replace(options, host_network=options.on_host_network))
 
 
-def _resources(options: ClusterPodOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
+def _resources(options: ClusterPodOptions, needs: Needs, chosen: Nodes) -> PodResources:
     """Return what each pod requests: what is free on the nodes, or what the user says instead."""
     resources = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
     return override_resources(resources, options.pod_requests)
 
 
-def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequence[Node]) -> RunSpec:
+def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Nodes) -> RunSpec:
     options = target.options_as(ClusterPodOptions)
     return RunSpec(
         run=secrets.token_hex(4),
@@ -390,7 +385,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
 
 
 @contextlib.contextmanager
-def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Sequence[Object]) -> Iterator[None]:
+def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Objects) -> Iterator[None]:
     """On exit, report in which pods programs were OOM-killed: nothing else does."""
     before = _oom_counters(remotes)
     yield
@@ -411,5 +406,4 @@ def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
         return "\n".join(done.out)
 
     reached = {remote.name: remote for remote in remotes if remote.lost is None}
-    answers = map_hosts(reached, read)
-    return {name: text for name, text in answers.items() if isinstance(text, str)}
+    return succeeded(map_hosts(reached, read))

@@ -7,17 +7,19 @@ ended is removed with all it owns.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.kubernetes_resources import Mount, PodResources, Profile, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
-from fabbench.launchers.pod_options import Object, PodOptions, filled, forms
+from fabbench.launchers.pod_options import Object, Objects, PodOptions, filled, forms
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
+from fabbench.model.plan import Words
+from fabbench.model.templates import text_of
+from fabbench.model.values import frozen
 
 NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
@@ -38,7 +40,7 @@ _ARGUMENT = re.compile(r"\$(?=[$(])")
 _REFERENCE = re.compile(r"\$(?=\$|\([^\s()]+\))")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSpec:
     """What the objects of a run are created from."""
 
@@ -134,7 +136,7 @@ def _indexed(spec: RunSpec, pods: Object, *, live: bool = False) -> Object:
     return manifest("job", spec, live=live, labels=labels, backoff=backoff, pods=pods)
 
 
-def owned_by(objects: Sequence[Object], owner: Object) -> tuple[Object, ...]:
+def owned_by(objects: Objects, owner: Object) -> tuple[Object, ...]:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
     meta = owner["metadata"]
     reference = {
@@ -157,10 +159,10 @@ def labels_of_run(spec: RunSpec, *, live: bool, **more: str) -> Object:
 @cache
 def watchdog_script() -> str:
     """Return the script that runs as process 1 of a pod."""
-    return (files("fabbench.launchers.kubernetes") / "pod_watchdog.sh").read_text("utf-8")
+    return text_of("fabbench.launchers.kubernetes", "pod_watchdog.sh")
 
 
-def watchdog(spec: RunSpec) -> tuple[str, ...]:
+def watchdog(spec: RunSpec) -> Words:
     """Return the command with which a pod ends when fabbench does."""
     return (
         "/bin/sh",

@@ -2,9 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fabbench.catalog.kubernetes_resources import (
     EFA,
@@ -17,9 +17,10 @@ from fabbench.catalog.kubernetes_resources import (
     whole_number,
 )
 from fabbench.catalog.systems import System, instance, plain
-from fabbench.launchers.pod_options import Object
+from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
+from fabbench.model.values import frozen
 
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
 """Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
@@ -64,7 +65,7 @@ class Taint(NamedTuple):
         return f"{taint}:{self.effect}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     """One node. An empty string means that the node does not report it."""
 
@@ -117,6 +118,9 @@ class Node:
         return self.labels.get("kubernetes.io/hostname", self.name)
 
 
+Nodes: TypeAlias = Sequence[Node]
+
+
 def read_nodes(
     nodes: Iterable[Object],
     pods: Iterable[Object] = (),
@@ -132,7 +136,7 @@ def read_nodes(
     return tuple(read(node, pods_on[name_of(node)]) for node in nodes)
 
 
-def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = True) -> Node:
+def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Node:
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
     labels = labels_of(node)
     amounts = _amounts(node, pods, all_pods=all_pods)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Self
+from typing import Self, TypeAlias
 
-from fabbench.launchers import Explanation, Leftover, ObjectRef, notify
+from fabbench.execution.background import in_background
+from fabbench.execution.waiting import moments
+from fabbench.launchers import Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.api import (
     AbsentError,
@@ -34,7 +36,7 @@ from fabbench.launchers.kubernetes.manifests import (
     owned_by,
 )
 from fabbench.launchers.kubernetes.nodes import (
-    Node,
+    Nodes,
     labels_of,
     meta_of,
     name_of,
@@ -43,14 +45,17 @@ from fabbench.launchers.kubernetes.nodes import (
     status_of,
     true_condition,
 )
-from fabbench.launchers.pod_options import Object
+from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
+from fabbench.model.known_messages import Explanation
 from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for
 # up to a minute before they watch again, and for another if that fails (client-go,
 # tools/cache/reflector.go: up to 30 s, times 1 to 2). Pods then have 30 s to end.
 REMOVAL_S = 150.0
+ListObjects: TypeAlias = Callable[[], Objects]
+"""Lists what there is now of a run."""
 _SILENT_S = 30.0  # Maximum time to wait for an API that does not answer
 _NOTE_S = 10.0  # After how long to say what is waited for
 _LOOK_S = 0.5
@@ -69,7 +74,7 @@ _ENDS = ("Complete", "Succeeded", "Failed")
 def remove(
     api: KubernetesApi,
     things: Sequence[ObjectRef],
-    list_remaining: Callable[[], Sequence[Object]],
+    list_remaining: ListObjects,
     *,
     force: bool = False,
 ) -> None:
@@ -91,7 +96,7 @@ class _Removal:
         self,
         api: KubernetesApi,
         things: Sequence[ObjectRef],
-        list_remaining: Callable[[], Sequence[Object]],
+        list_remaining: ListObjects,
         *,
         force: bool,
     ) -> None:
@@ -224,7 +229,7 @@ def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> Non
 def remove_run(
     api: KubernetesApi,
     thing: ObjectRef,
-    pods: Callable[[], Sequence[Object]],
+    pods: ListObjects,
     error: BaseException | None,
 ) -> None:
     """Remove a run's first object with what it owns, even if interrupted meanwhile.
@@ -311,7 +316,7 @@ def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
     return -leftover.age, leftover.run, leftover.namespace
 
 
-def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime) -> Leftover:
+def _leftover(run: str, namespace: str, things: Objects, now: datetime) -> Leftover:
     """Return what to delete of one run's objects: those that no other of them owns."""
     metas = [meta_of(thing) for thing in things]
     created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
@@ -382,7 +387,7 @@ class Heartbeat:
         api: KubernetesApi,
         job: str,
         lease_s: int,
-        pods: Callable[[], Sequence[Object]],
+        pods: ListObjects,
     ) -> None:
         """`pods` returns the pods. `job` is the name of a Job, with whose deadline they end.
 
@@ -399,7 +404,7 @@ class Heartbeat:
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._beat_until_closed, daemon=True, name="fabbench beats").start()
+        in_background(self._beat_until_closed, name="beats")
 
     def stop(self) -> None:
         """Stop the thread."""
@@ -432,9 +437,7 @@ class Heartbeat:
         """Send a beat to each running pod, but not while it owes the answer to the last one."""
         for name in running - self._unanswered:
             self._unanswered.add(name)
-            threading.Thread(
-                target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
-            ).start()
+            in_background(self._beat, name, name=f"beat {name}")
 
     def _beat(self, name: str) -> None:
         """Send a beat and wait for the answer. Without one, reconnect at the next beat."""
@@ -478,9 +481,7 @@ class PodWatch:
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(
-            target=self._watch_until_closed, daemon=True, name="fabbench pod watch"
-        ).start()
+        in_background(self._watch_until_closed, name="pod watch")
 
     def stop(self) -> None:
         """Stop the thread."""
@@ -589,7 +590,7 @@ def _is_worker(pod: Object) -> bool:
 class JobRun:
     """A context manager that removes everything on exit, and waits until the pods are gone."""
 
-    def __init__(self, api: KubernetesApi, spec: RunSpec, objects: Sequence[Object]) -> None:
+    def __init__(self, api: KubernetesApi, spec: RunSpec, objects: Objects) -> None:
         """`objects` are created in this order: the first, a Job or MPIJob, owns the others."""
         self._api = api
         self._spec = spec
@@ -620,7 +621,7 @@ class JobRun:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._remove_objects(error)
 
-    def wait(self, limit_s: float, nodes: Sequence[Node]) -> Sequence[Object]:
+    def wait(self, limit_s: float, nodes: Nodes) -> Objects:
         """Wait until all pods are ready, and return them by index.
 
         Report what they wait for after a while.
@@ -649,7 +650,7 @@ class JobRun:
         workers = filter(_is_worker, self.pods())
         return sorted(workers, key=_pod_number)
 
-    def _why_not_ready(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
+    def _why_not_ready(self, pods: Objects, nodes: Nodes) -> Explanation | None:
         """Explain a pod that is not ready, or else why their Job has failed or makes none."""
         events = list(self._api.objects("Event"))
         unready = [pod for pod in pods if not true_condition(pod, "Ready")]
@@ -659,7 +660,7 @@ class JobRun:
                 return why
         return explain_owner(owner, self._kind, events)
 
-    def connections(self, pods: Sequence[Object]) -> dict[str, PodConnection]:
+    def connections(self, pods: Objects) -> dict[str, PodConnection]:
         """Return a connection to each pod, by the name of its node."""
         return {
             str(pod["spec"]["nodeName"]): PodConnection(
@@ -677,14 +678,11 @@ class JobRun:
 
         The reason may come a little later: wait for it.
         """
-        deadline = time.monotonic() + _REASON_S
         try:
-            while True:
+            for _ in moments(_REASON_S, _POLL_S):
                 end = self._end_of(name)
-                # Vague: it was killed or deleted, and not yet said why
-                if not end.is_vague or time.monotonic() > deadline:
+                if not end.is_vague:  # else it was killed or deleted, and not yet said why
                     break
-                time.sleep(_POLL_S)
         except MachineError:
             return f"The pod {name} is no longer running."
         node = ""  # known of pods that were ready once
@@ -718,9 +716,7 @@ class JobRun:
                 return other_end
         return end
 
-    def _explained_end(
-        self, name: str, pods: Mapping[str, Object], events: Sequence[Object]
-    ) -> _End:
+    def _explained_end(self, name: str, pods: Mapping[str, Object], events: Objects) -> _End:
         """Return the end of a pod, as it is now, or else as it was last seen."""
         pod = pods.get(name)
         when_ready = self._ready.get(name)
@@ -735,7 +731,7 @@ class JobRun:
         why = explain_pod(pod, events, read_nodes(objects))
         return _End(name, why, exists=exists)
 
-    def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
+    def _first_ended(self, name: str, pods: Mapping[str, Object], events: Objects) -> str:
         """Return the name of the pod that made the Job fail and end the others.
 
         `name`: the first pod of which it was noticed. If the Job deleted that one, another had

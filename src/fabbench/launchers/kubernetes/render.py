@@ -9,6 +9,7 @@ from fabbench.catalog.kubernetes_resources import (
 )
 from fabbench.catalog.systems import system
 from fabbench.execution.script import script_body
+from fabbench.execution.script.words import script_template
 from fabbench.launchers import NODES, Rendering, RenderInput, refuse_images, require_way
 from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
@@ -24,15 +25,6 @@ _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. Private keys never leave the pod. The first one's log:
 kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
   fabbench compare -"""
-_START = """\
-nodes=@NODES@ # the Job's completions and parallelism
-[ "$JOB_COMPLETION_INDEX" -lt "$nodes" ] || { echo "Set nodes to the number of pods."; exit 3; }
-mapfile -t hosts < <(seq -f '@NAME@-%g.@NAME@' 0 $((nodes - 1)))
-# sshd refuses locked accounts:
-sed -i 's/^root:!/root:*/' /etc/shadow
-@LOG_IN@\
-export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # Service FQDNs
-"""
 
 
 def _with_profile(target: Target) -> Target:
@@ -123,17 +115,11 @@ class KubernetesManifests(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""
         spec = rendered_spec(source)
-        values = {
-            "@NODES@": str(spec.count),
-            "@NAME@": spec.name,
-            "@LOG_IN@": log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e"),
-        }
-        opening = _START
-        for placeholder, value in values.items():
-            opening = opening.replace(placeholder, value)
+        logging_in = log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e")
+        opening = script_template("fabbench.launchers.kubernetes", "opening.txt")
         target = source.script_target(
             hosts="",  # the opening reads them
-            opening=opening,
+            opening=opening.render(spec=spec, log_in=logging_in),
             at_exit="complete",  # By which the first pod lets the others go: see `log_in`
             chosen_by_variable=False,  # a job runs all of them
             inventory=None,  # such a script does not read NIC counters

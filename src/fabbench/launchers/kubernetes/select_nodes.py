@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, takewhile
 from typing import TypeAlias
 
@@ -15,21 +15,22 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import plain
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import KEEPS_AWAY
-from fabbench.launchers.kubernetes.nodes import Node, fabric_name
+from fabbench.launchers.kubernetes.nodes import Node, Nodes, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import listed
+from fabbench.model.values import frozen
 
-Groups: TypeAlias = Sequence[Sequence[Node]]
+Groups: TypeAlias = Sequence[Nodes]
 """Nodes that are alike and free, together."""
-LeftOut: TypeAlias = Mapping[str, Sequence[Node]]
+LeftOut: TypeAlias = Mapping[str, Nodes]
 """What is against nodes → the nodes."""
 _NAMED = 4  # Maximum nodes named in a line
 _UNKNOWN_TYPE = "of unknown type"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeCriteria:
     """Which nodes a run needs."""
 
@@ -49,7 +50,7 @@ class NodeCriteria:
         return self.every and self.count is None and not self.names
 
 
-def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
+def choose(nodes: Nodes, criteria: NodeCriteria) -> tuple[Node, ...]:
     """Choose nodes in one zone that are alike and fully free, as close together as the labels tell.
 
     Raise MachineError that says why others were left out, if there are too few; RequestError for
@@ -69,24 +70,23 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     return min(closest, key=_rank)
 
 
-def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
+def matching_nodes(nodes: Nodes, criteria: NodeCriteria) -> tuple[Node, ...]:
     """Return the nodes that match by name and type, free or not. Raise errors as `choose` does."""
     _count_needed(criteria, nodes)
     return tuple(node for node in nodes if not any(_mismatches(node, criteria)))
 
 
-def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> Groups:
+def usable_groups(nodes: Nodes, criteria: NodeCriteria) -> Groups:
     """Return all nodes that can be taken now, in groups of nodes that are alike."""
     groups, _ = _sort_out(nodes, criteria)
     return groups
 
 
-def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
+def check_choice(nodes: Nodes, criteria: NodeCriteria) -> Check:
     """Check which nodes a run would take now.
 
     Too few nodes fail only if a number or names were given.
     """
-    name = "nodes for a run"
     try:
         chosen = choose(nodes, criteria)
     except MachineError as error:
@@ -95,18 +95,14 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
         groups = "; ".join(rest)
         seen = f"{first} {groups}".strip().rstrip(".")
         status = Status.FAIL if criteria.count or criteria.names else Status.WARN
-        advice = error.hint or ""
-        return Check(host=cluster, name=name, status=status, seen=f"{seen}.", advice=advice)
-    seen = _names(chosen)
-    layer = shared_layer(chosen)
-    if layer and len(chosen) > 1:
-        seen += f"; they share {layer}"
-    return Check(host=cluster, name=name, status=Status.PASS, seen=f"{seen}.")
+        return Check(status=status, seen=f"{seen}.", advice=error.hint or "")
+    names = _names(chosen)
+    layer = shared_layer(chosen) if len(chosen) > 1 else ""
+    together = f"; they share {layer}" if layer else ""
+    return Check(status=Status.PASS, seen=f"{names}{together}.")
 
 
-def resources_on(
-    nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None
-) -> PodResources:
+def resources_on(nodes: Nodes, *, gpus: bool, declared: Profile | None = None) -> PodResources:
     """Return what pods request on these nodes: all that is free on each, and GPUs if used.
 
     All pods request the same: what the node with the least of it has free. `declared` is the user's
@@ -140,19 +136,19 @@ def resources_on(
     )
 
 
-def shared_layer(nodes: Sequence[Node]) -> str:
+def shared_layer(nodes: Nodes) -> str:
     """Return the lowest network layer that all nodes share; empty if the labels do not tell."""
     return next(reversed(_shared_layers(nodes)), "")
 
 
-def _shared_layers(nodes: Sequence[Node]) -> list[str]:
+def _shared_layers(nodes: Nodes) -> list[str]:
     """Return the network layers that all nodes share, widest first."""
     by_depth = zip(*(node.layers for node in nodes), strict=False)
     same = takewhile(lambda values: len(set(values)) == 1, by_depth)
     return [values[0] for values in same]
 
 
-def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Groups, LeftOut]:
+def _sort_out(nodes: Nodes, criteria: NodeCriteria) -> tuple[Groups, LeftOut]:
     """Return groups of nodes that are alike and free, and the others by what is against them."""
     left_out = defaultdict(list)
     usable: list[Node] = []
@@ -166,7 +162,7 @@ def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Groups, Le
     return _groups(usable, named=bool(criteria.names)), left_out
 
 
-def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
+def _count_needed(criteria: NodeCriteria, nodes: Nodes) -> int:
     """Return how many nodes to take at least: as many as asked for or named, else 2.
 
     Raise RequestError for numbers that do not fit, MachineError for names that no node has.
@@ -227,7 +223,7 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
             yield f"{amount.in_use} of {amount.allocatable} {what} in use{runs}"
 
 
-def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
+def _groups(nodes: Nodes, *, named: bool) -> list[list[Node]]:
     """Group nodes that one set of pods can run on: all have the same requests.
 
     Each group has one type and zone. Nodes that the user named may differ in a type that the
@@ -249,7 +245,7 @@ def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
     return list(groups.values())
 
 
-def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
+def _closest(nodes: Nodes, count: int) -> tuple[Node, ...]:
     """Choose `count` of these nodes that share as low a network layer as possible.
 
     Of several such sets the one with the fewest to spare. Without labels of layers: the first ones.
@@ -266,12 +262,12 @@ def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
     return tuple(nodes[:count])
 
 
-def _to_spare(group: Sequence[Node]) -> tuple[object, ...]:
+def _to_spare(group: Nodes) -> tuple[object, ...]:
     """Rank groups that are large enough: the smallest first, then by name."""
     return len(group), natural_order(group[0].name)
 
 
-def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
+def _rank(nodes: Nodes) -> tuple[object, ...]:
     """Return a key by which the best group is the smallest.
 
     With a fabric first, then by network speed, GPUs, fabric devices, closeness, health, and name.
@@ -337,5 +333,5 @@ def _describe(node: Node) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _names(nodes: Sequence[Node]) -> str:
+def _names(nodes: Nodes) -> str:
     return listed([node.name for node in nodes], _NAMED)

@@ -6,7 +6,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.systems import System
 from fabbench.execution.script import headline, script
-from fabbench.execution.script.words import quote, variable
+from fabbench.execution.script.words import script_template, variable
 from fabbench.launchers import Rendering, RenderInput, require_way
 from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.modal import ModalOptions
@@ -22,17 +22,6 @@ _GPUS_PER_HOST = 8
 _FABRICS = ("efa",)  # Of the app's clusters, which are on AWS
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
-_START = """\
-read -ra hosts <<<"${HOSTS:-}"
-# What Modal sets, for all ranks:
-env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf
-@LOG_IN@interface=@INTERFACE@
-export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
-"""
-_FIND_INTERFACE = (
-    '$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} '
-    "# others may lead nowhere"
-)
 
 
 class ModalRendering(Rendering):
@@ -85,9 +74,9 @@ class ModalRendering(Rendering):
 
 def _opening(target: Target) -> str:
     """Return the text by which hosts find each other."""
-    interface = quote(target.interface) if target.interface else _FIND_INTERFACE
-    text = _START.replace("@LOG_IN@", log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null"))
-    return text.replace("@INTERFACE@", interface)
+    logging_in = log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null")
+    template = script_template("fabbench.launchers.modal", "opening.txt")
+    return template.render(interface=target.interface, log_in=logging_in)
 
 
 def _instance(source: RenderInput) -> System:

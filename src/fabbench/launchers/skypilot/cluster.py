@@ -12,15 +12,15 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from io import TextIOBase
 from itertools import islice
-from threading import Thread
 from typing import Any, Self
 
+from fabbench.execution.background import in_background
 from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.values import frozen
 
 _INSTALL = (
     "Run pip install 'fabbench[sky]', and SkyPilot's extra for the infrastructure: pip "
@@ -115,7 +115,7 @@ _PAUSE_S = 2.0
 _ACTIVE = ("PENDING", "RUNNING")  # States of a request to SkyPilot's API server
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClusterOptions:
     """Options of a cluster."""
 
@@ -198,7 +198,7 @@ class SkyCluster:
             except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
                 answer.set_exception(error)
 
-        Thread(target=wait, daemon=True).start()
+        in_background(wait, name="launch")
         try:
             return answer.result(limit_s)
         except TimeoutError:

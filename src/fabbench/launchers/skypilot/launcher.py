@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.evidence.known_errors import fatal_message
-from fabbench.hosts.check import Check, HostRelations, Progress, Status
-from fabbench.launchers import NODES, Examined, Launcher, rendering_named
+from fabbench.hosts.check import Check, HostRelations, Progress, outcome_in, refusal
+from fabbench.launchers import Examined, Launcher, rendering_named
 from fabbench.launchers.batch_job import JobAllocation
 from fabbench.launchers.jobs import Job, follow
 from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
@@ -147,10 +146,8 @@ class SkyPilotLauncher(Launcher):
                 hint="Use --nodes to set how many.",
             )
         sky()  # Raises here if it is not installed: the plan is made without it
-        nodes = target.nodes or NODES
-        inventory = inventory_of(
-            options.instance_type, nodes, target=target, needs=needs, image=options.node_image
-        )
+        rendering = rendering_named(self.name)
+        inventory = rendering.inventory(target, needs)
         # SkyPilot does not tear down idle clusters on Slurm.
         idle = options.idle_minutes
         if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
@@ -164,9 +161,7 @@ class SkyPilotLauncher(Launcher):
         )
         with SkyCluster(settings) as cluster:
             follow_job = partial(follow, SkyJob(cluster))
-            allocation = JobAllocation(
-                inventory, rendering_named(self.name), FILE, follow_job, waits_for_start=True
-            )
+            allocation = JobAllocation(inventory, rendering, FILE, follow_job, waits_for_start=True)
             with closing(allocation):
                 yield allocation
 
@@ -184,18 +179,18 @@ class SkyPilotLauncher(Launcher):
 LAUNCHER = SkyPilotLauncher()
 
 
+_outcome = partial(outcome_in, "fabbench.launchers.skypilot", "checks.toml")
+
+
 def _checks(infra: str) -> Iterator[Check]:
     """Check whether SkyPilot is installed, and can use the infrastructure."""
     try:
         library = sky()
     except FabbenchError as error:
-        advice = error.hint or "Install it."
-        yield Check(
-            host="skypilot", name="library", status=Status.FAIL, seen=str(error), advice=advice
-        )
+        yield refusal(error, "Install it.").of("skypilot", "library")
         return
-    seen = f"SkyPilot {library.__version__}."
-    yield Check(host="skypilot", name="library", status=Status.PASS, seen=seen)
+    installed = _outcome("library.installed", version=library.__version__)
+    yield installed.of("skypilot", "library")
     cloud = infra.partition("/")[0]
     try:
         with sky_request(f"SkyPilot cannot check {cloud}") as library:
@@ -203,16 +198,8 @@ def _checks(infra: str) -> Iterator[Check]:
             sdk = importlib.import_module("sky.client.sdk")
             clouds_of = library.get(sdk.check((cloud,), verbose=False))
     except FabbenchError as error:
-        advice = "Run sky check for details."
-        yield Check(
-            host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice
-        )
-        return
-    status = Status.PASS
-    seen = f"{infra}: enabled."
-    advice = ""
-    if not any(clouds_of.values()):
-        status = Status.FAIL
-        seen = f"{infra}: not enabled."
-        advice = f"Run sky check {cloud} for details."
-    yield Check(host="skypilot", name="place", status=status, seen=seen, advice=advice)
+        place = refusal(error, "Run sky check for details.")
+    else:
+        found = "enabled" if any(clouds_of.values()) else "disabled"
+        place = _outcome(f"place.{found}", infra=infra, cloud=cloud)
+    yield place.of("skypilot", "place")

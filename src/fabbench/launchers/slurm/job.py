@@ -4,11 +4,11 @@ What it measures are steps on its nodes; see `fabbench.launchers.slurm.steps`.
 """
 
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from fabbench.launchers import Explanation, notify
+from fabbench.execution.waiting import moments
+from fabbench.launchers import notify
 from fabbench.launchers.jobs import Job, Phase, await_end
 from fabbench.launchers.login_node import LoginNode
 from fabbench.launchers.slurm.render import hold_script, overruling
@@ -24,6 +24,7 @@ from fabbench.launchers.slurm.steps import JobSteps, show_job
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.known_messages import Explanation
 from fabbench.model.messages import listed
 from fabbench.remote.transport import Done, LostError
 
@@ -181,10 +182,10 @@ class SlurmJob(Job):
     def _cancel(self) -> None:
         # Without an id, look for the job by what fabbench wrote into its comment.
         if not self.job.id and self._sent:  # sbatch may still be submitting it
-            deadline = time.monotonic() + _FIND_S
-            while not (job_id := self._find_id()) and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-            self.job = JobState(id=job_id)
+            for _ in moments(_FIND_S, _POLL_S):
+                self.job = JobState(id=self._find_id())
+                if self.job.id:
+                    break
         if self.job.id and self.phase() is not Phase.OVER:
             self._login.run_idempotent(("scancel", self.job.id))
             await_end(self)

@@ -18,7 +18,7 @@ from fabbench.execution.mpirun import MpiHosts, srun
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.probe_result import Probes
 from fabbench.launchers import (
     NODES,
     SWITCH,
@@ -28,7 +28,6 @@ from fabbench.launchers import (
     Leftovers,
     notify,
     rendering_named,
-    shorten,
 )
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.jobs import follow, held
@@ -55,9 +54,9 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
-from fabbench.model.plan import Step
+from fabbench.model.plan import Step, Words
 
 _WAIT_S = 30  # How long srun waits for nodes that are to be probed
 _ALL_S = 180.0  # How long probing all of them may take
@@ -88,7 +87,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
 
 def probe_nodes(
     login_node: LoginNode, requested: Sequence[SlurmNode], target: Target, needs: Needs
-) -> tuple[Mapping[str, Probe], HostRelations]:
+) -> tuple[Probes, HostRelations]:
     """Probe nodes in a job.
 
     Nodes that did not answer are unreachable, with Slurm's message as the reason.
@@ -110,7 +109,7 @@ def probe_nodes(
     return probes, HostRelations(unreachable=unreachable)
 
 
-def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
+def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> Words:
     """Return the command that runs its input, a script, on each of some nodes at once.
 
     The user's time limit and sbatch options are for jobs that measure.
@@ -213,7 +212,7 @@ class SlurmLauncher(Launcher):
             return _select_nodes(target, needs, login_node)[0]  # without the names to request
 
     @override
-    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
+    def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> Words:
         # srun starts the ranks, unless the user chose mpirun or the hosts have no MPI.
         if target.options_as(SlurmOptions).mpi == "mpirun" or hosts[0].mpi is None:
             return super().command_line(step, hosts, target)
@@ -244,7 +243,7 @@ class SlurmLauncher(Launcher):
             if target.hosts:
                 shown = [node for node in shown if node.name in target.hosts]
             idle = [node for node in shown if node.idle][: target.nodes]  # None: all
-            probes: Mapping[str, Probe] = {}
+            probes: Probes = {}
             relations = HostRelations()
             if deep and idle:
                 progress("probing the nodes", 0, len(idle))

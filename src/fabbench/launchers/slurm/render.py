@@ -6,7 +6,6 @@ A batch script with directives, as ``fabbench run --on slurm`` submits it.
 import math
 import re
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from typing import Any, Final
 
 from fabbench.execution.script import script
@@ -15,6 +14,8 @@ from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s, most_ranks
 from fabbench.launchers.slurm import SlurmOptions, format_time_limit
 from fabbench.model.errors import RequestError
+from fabbench.model.plan import Words
+from fabbench.model.templates import text_of
 
 OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
 JOB_NAME = "fabbench-"  # The prefix of job names
@@ -112,7 +113,7 @@ _SCHEME = "docker://"
 def hold_script(document: str) -> str:
     """Return the script of a job that requests what a document does, and only holds its nodes."""
     requested = [line for line in document.splitlines() if line.startswith("#SBATCH ")]
-    body = (files("fabbench.launchers.slurm") / "hold.sh").read_text("utf-8")
+    body = text_of("fabbench.launchers.slurm", "hold.sh")
     return "\n".join(("#!/usr/bin/env bash", *requested, body))
 
 
@@ -166,7 +167,7 @@ class SlurmRendering(Rendering):
 RENDERING: Rendering = SlurmRendering()
 
 
-def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
+def _container(options: SlurmOptions, name: str) -> Words:
     """Return the Pyxis options for an image; none for no image."""
     if not name:
         if options.container_mounts:

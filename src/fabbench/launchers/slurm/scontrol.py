@@ -10,18 +10,17 @@ later versions add fields.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from fabbench.catalog.systems import System, instance
-from fabbench.hosts.check import Check, Status, outcome_in
-from fabbench.launchers import Explanation, shorten
-from fabbench.launchers.known_messages import KnownMessage
-from fabbench.model import records as tables
+from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
-from fabbench.model.messages import counted, listed
+from fabbench.model.known_messages import Explanation, explain
+from fabbench.model.messages import counted, listed, shorten
+from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
 
 Fields: TypeAlias = Mapping[str, str]  # Name → value. ``(null)``, ``N/A`` and ``None`` are empty.
@@ -53,7 +52,7 @@ _RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED",
 _EXIT = re.compile(r"(\d+):(\d+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobState:
     """The state of a job at some moment."""
 
@@ -131,7 +130,7 @@ _ASLEEP = frozenset(
 _SHOWN = 4  # Maximum nodes named in a message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SlurmNode:
     """One node."""
 
@@ -170,7 +169,7 @@ class SlurmNode:
         return f"{self.name} ({self.state}{why})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Partition:
     """One partition, or several among which Slurm chooses: ``gpu,big``."""
 
@@ -334,8 +333,9 @@ def check_nodes(
             "GPUs": _gpus_of(node, entry),
         }
         for name, result in results.items():
-            checks.append(replace(result, host=node.name, name=name))
-    return (*checks, _check_partition(all_nodes, partition, required))
+            checks.append(result.of(node.name, name))
+    usable = _check_partition(all_nodes, partition, required)
+    return (*checks, usable.of(partition.name, "partition"))
 
 
 def _state_of(node: SlurmNode) -> Check:
@@ -363,11 +363,8 @@ def _check_partition(
     try:
         fit = select_nodes(all_nodes, partition, required or 1)
     except MachineError as error:
-        advice = error.hint or ""
-        result = Check(status=Status.FAIL, seen=str(error), advice=advice)
-    else:
-        result = _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
-    return replace(result, host=partition.name, name="partition")
+        return refusal(error)
+    return _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
@@ -402,26 +399,8 @@ def _cell(value: object) -> str:
     return text or "-"
 
 
-@cache
-def job_errors() -> tuple[KnownMessage, ...]:
-    """Return the records of job_errors.toml."""
-    return tables.load("fabbench.launchers.slurm", "job_errors.toml", KnownMessage)
-
-
-def _explain_message(on: str, text: str, **names: str) -> Explanation:
-    """Explain what Slurm says of a job by the first record that matches it.
-
-    `on`: it is about a job that was "rejected", is "pending" or has "ended". `names` are filled in.
-    """
-    on_this = (entry for entry in job_errors() if entry.on == on)
-    known = next(entry for entry in on_this if entry.match(text))  # the last one matches anything
-    message = shorten(text)
-    return Explanation(
-        code=known.code,
-        text=known.text.format(message=message, **names),
-        advice=known.advice.format(message=message, **names),
-        final=known.final,
-    )
+_explain = partial(explain, "fabbench.launchers.slurm", "job_errors.toml")
+"""Explains what Slurm says of a job that it has "rejected", that is "pending" or has "ended"."""
 
 
 def rejection(lines: Sequence[str]) -> MachineError:
@@ -430,7 +409,7 @@ def rejection(lines: Sequence[str]) -> MachineError:
         lines = [line.removeprefix(prefix) for line in lines]
     sentences = filter(None, map(str.strip, lines))
     text = "; ".join(dict.fromkeys(sentences))
-    explanation = _explain_message("rejected", shorten(text) or "no output")
+    explanation = _explain("rejected", shorten(text) or "no output")
     return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
 
 
@@ -440,7 +419,7 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     `position` is the number of pending jobs ahead of it, if known.
     """
     reason = job.reason or job.state
-    why = _explain_message("pending", reason, partition=job.partition or "?", job=job.id)
+    why = _explain("pending", reason, partition=job.partition or "?", job=job.id)
     text = f"Job {job.id}: {why.text} ({shorten(reason)})."
     outlook: list[str] = []
     if position is not None:
@@ -471,7 +450,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     nodes = job.nodes or "its nodes"
     state = job.state or "an unknown state"
     names = {"how": _how_it_ended(job), "nodes": nodes, "state": state, "limit": job.limit}
-    why = _explain_message("ended", job.state, **names)
+    why = _explain("ended", job.state, **names)
     text = f"{name} {why.text}."
     if job.reason and job.reason != "NonZeroExitCode":
         text += f" Slurm reports: {job.reason}."

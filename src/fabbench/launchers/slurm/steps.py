@@ -8,14 +8,14 @@ import contextlib
 import itertools
 import math
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from fabbench.execution.awake import awake_s
 from fabbench.execution.session import SOURCED, exports
+from fabbench.execution.waiting import moments
 from fabbench.execution.worker_pool import OutputQueue
-from fabbench.launchers import AllocationLostError, RenderInput, rendering_named, shorten
+from fabbench.launchers import AllocationLostError, RenderInput, rendering_named
 from fabbench.launchers.batch_job import JobAllocation, longest_s
 from fabbench.launchers.login_node import LoginNode, with_batch_path
 from fabbench.launchers.slurm.render import tasks_per_node
@@ -23,8 +23,11 @@ from fabbench.launchers.slurm.scontrol import JobState, explain_end, is_unknown_
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import Ending
-from fabbench.model.plan import Execution
+from fabbench.model.log import ExecutionLines, Lines
+from fabbench.model.mappings import Documents
+from fabbench.model.messages import shorten
+from fabbench.model.plan import Execution, Words
+from fabbench.model.values import frozen
 from fabbench.remote.session import MARK, RemoteProcess
 
 GRACE_S = 20.0  # How long the script has to end what it started
@@ -54,7 +57,7 @@ _RUN_SCRIPT = (
 )
 
 
-def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]:
+def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> Words:
     """Return the command that runs its input as a script on the first of some nodes.
 
     The script may start up to `tasks` ranks on each.
@@ -143,7 +146,7 @@ def _as_allocation_lost() -> Iterator[None]:
         raise AllocationLostError(str(error), hint=error.hint) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobSteps:
     """Starts steps of a job, from any thread; each is a script that `render` wrote."""
 
@@ -159,7 +162,7 @@ class JobSteps:
         ended: threading.Event | None = None,
         limit_s: float = math.inf,
         on_silence: Callable[[], None] = lambda: None,
-    ) -> Generator[str, None, None]:
+    ) -> Lines:
         """Run a script as a step on the first of some nodes, and yield its lines.
 
         Closing it ends it. `on_silence` is called every few seconds while it prints nothing. Raise
@@ -215,17 +218,21 @@ class JobSteps:
             # If the job has just ended, scancel would retry for minutes.
             self.login_node.run_idempotent(("timeout", "5", "scancel", *options, step))
 
+    def _settled(self) -> list[str]:
+        """Return what scontrol says of the job; while it is completing, wait for its end."""
+        for _ in moments(_COMPLETING_S, _POLL_S):
+            answer = show_job(self.login_node, self.job)
+            if not _is_completing(state_in(answer)):
+                break
+        return answer
+
     def require_held(self) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state.
 
         A job that is completing is over, too; why it ended is known a little later.
         """
         with _as_allocation_lost():
-            answer = show_job(self.login_node, self.job)
-            deadline = time.monotonic() + _COMPLETING_S
-            while _is_completing(state_in(answer)) and time.monotonic() <= deadline:
-                time.sleep(_POLL_S)
-                answer = show_job(self.login_node, self.job)
+            answer = self._settled()
         state = state_in(answer)
         if state is None and not is_unknown_job(answer):
             text = shorten(" ".join(answer)) or "no output"
@@ -318,7 +325,7 @@ class HeldNodes(JobAllocation):
         self,
         inventory: Inventory,
         steps: JobSteps,
-        documents: Mapping[str, str],
+        documents: Documents,
         ended: threading.Event | None = None,
     ) -> None:
         """`documents` are what was submitted to get the nodes.
@@ -346,7 +353,7 @@ class HeldNodes(JobAllocation):
         super().submit(replace(source, request=request))
 
     @override
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+    def execute(self, execution: Execution) -> ExecutionLines:
         """End the script after its last execution, or if this one is abandoned."""
         self._executions_left -= 1
         goes_on = False
@@ -358,7 +365,7 @@ class HeldNodes(JobAllocation):
             if not goes_on:
                 self.close()
 
-    def _follow_script(self, document: str) -> Generator[str, None, None]:
+    def _follow_script(self, document: str) -> Lines:
         """Run the script as a step on these nodes, and yield its lines."""
         names = [host.name for host in self.inventory.hosts]
         return self._steps.follow(document, names, ended=self._ended, limit_s=self._limit_s)

@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fabbench.execution.worker_pool import map_hosts
+from fabbench.execution.worker_pool import Results, map_hosts, succeeded
 from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.probe_result import Probes
 from fabbench.launchers import Connections, Examined, Launcher, refuse_images
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
@@ -56,18 +56,14 @@ class SshLauncher(Launcher):
             progress("connecting", done, len(names))
 
         with connected(target, names, on_connected) as results:
-            connections = _connections_in(results)
+            connections = succeeded(results)
             answers = map_hosts(
                 connections,
                 lambda host: probe_in_shell(host, host.name, arguments),
                 workers=len(names),
                 on_progress=lambda done: progress("probing", done, len(connections)),
             )
-            probed = {
-                name: answer
-                for name, answer in answers.items()
-                if not isinstance(answer, MachineError)
-            }
+            probed = succeeded(answers)
             probes = distinct({name: answer.probe for name, answer in probed.items()})
             progress("writing files", 0, len(probed))
             openings = try_to_open({name: connections[name] for name in probed})
@@ -90,11 +86,6 @@ class SshLauncher(Launcher):
 LAUNCHER = SshLauncher()
 
 
-def _connections_in(results: Mapping[str, SshTransport | MachineError]) -> dict[str, SshTransport]:
-    """Return the connections that could be made."""
-    return {name: each for name, each in results.items() if isinstance(each, SshTransport)}
-
-
 def _host_names(target: Target) -> tuple[str, ...]:
     """Choose the hosts. Raise RequestError if none or too few are named, or one is named twice."""
     if not target.hosts:
@@ -114,7 +105,7 @@ def _host_names(target: Target) -> tuple[str, ...]:
 
 
 def _probe_usable(
-    target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]
+    target: Target, needs: Needs, results: Results[SshTransport]
 ) -> tuple[Inventory, Mapping[str, SshTransport]]:
     """Return the inventory of the hosts that can be used, and their connections.
 
@@ -123,7 +114,7 @@ def _probe_usable(
     connections = usable(results, needs)
     failed = failures(results)
 
-    def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
+    def probe_all(target: Target, variant: Variant) -> Probes:
         nonlocal connections  # those that fail for one variant are not probed for the next
         answers = map_hosts(connections, lambda host: probe(host, target, needs, variant))
         probes = usable(answers, needs)
@@ -135,7 +126,7 @@ def _probe_usable(
     return without(inventory, failed), connections
 
 
-def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
+def distinct(probes: Probes) -> Probes:
     """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
     names_of_machine: dict[str, list[str]] = {}
     for name, result in probes.items():  # one that does not tell its identity counts as another

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fabbench.launchers import Explanation
 from fabbench.launchers.kubernetes.explain import explain_killed, explain_owner, explain_pod
 from fabbench.launchers.kubernetes.nodes import read_nodes
+from fabbench.model.known_messages import Explanation
 from tests.support.paths import DATA
 from tests.support.pod_objects import EFA, GPU, node_object, pod_object
 

@@ -1,11 +1,9 @@
 """The launcher ``mpijob``: as ``kubernetes``, but pods are workers of Kubeflow's operator."""
 
-from dataclasses import replace
-
-from fabbench.hosts.check import Check, Status
+from fabbench.hosts.check import Check, refusal
 from fabbench.launchers.kubernetes import ClusterPodOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi
-from fabbench.launchers.kubernetes.checks import MPIJOB_RIGHTS
+from fabbench.launchers.kubernetes.checks import outcome
 from fabbench.launchers.kubernetes.discover import require_claims
 from fabbench.launchers.kubernetes.launcher import KubernetesLauncher
 from fabbench.launchers.kubernetes.manifests import (
@@ -46,7 +44,6 @@ class MpiJobLauncher(KubernetesLauncher):
 
     name = "mpijob"
     options = MpiJobOptions
-    rights = MPIJOB_RIGHTS
     rights_example = "examples/rbac-mpijob.yaml"
     workload = staticmethod(workload)
 
@@ -63,18 +60,13 @@ class MpiJobLauncher(KubernetesLauncher):
 
     @override
     def cluster_checks(self, api: KubernetesApi, options: ClusterPodOptions) -> tuple[Check, ...]:
-        check = Check(
-            host=api.context,
-            name="operator",
-            status=Status.PASS,
-            seen="The cluster has Kubeflow MPIJobs (v2beta1).",
-        )
         try:
             self.require(api, options)
         except MachineError as error:
-            advice = error.hint or ""
-            check = replace(check, status=Status.FAIL, seen=str(error), advice=advice)
-        return (check,)
+            result = refusal(error)
+        else:
+            result = outcome("operator.there")
+        return (result.of(api.context, "operator"),)
 
 
 LAUNCHER = MpiJobLauncher()

@@ -27,6 +27,7 @@ from fabbench.launchers.kubernetes.render import KubernetesManifests, about, ren
 from fabbench.launchers.pod_options import Object, Toleration, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
+from fabbench.model.plan import Words
 
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
 # The operator would only start sshd, but images lack its directory and host keys. The key directory
@@ -99,7 +100,7 @@ kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
 _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
 
 
-def _port_option(spec: RunSpec) -> tuple[str, ...]:
+def _port_option(spec: RunSpec) -> Words:
     """Return the option of ssh and sshd for another port than 22, if it must be another."""
     # On the hosts' network, 22 belongs to the nodes' sshd.
     return ("-p", str(spec.port)) if spec.host_network else ()
