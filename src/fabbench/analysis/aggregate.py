@@ -4,7 +4,6 @@ Rails, which are pairs of network devices, have figures of their own.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -13,6 +12,7 @@ from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
+from fabbench.model.mappings import gathered
 from fabbench.model.units import Scale, scale
 
 if TYPE_CHECKING:
@@ -163,9 +163,7 @@ def column_rows(
             reading.copies += 1
             continue
         logs_that_count.append(log)
-        by_key = defaultdict(list)
-        for key, point in _rows_that_count(log, placement, reading):
-            by_key[key].append(point)
+        by_key = gathered(_rows_that_count(log, placement, reading))
         for key, points in by_key.items():
             rows = reading.rows.setdefault(key, [])
             rows.extend(Row(execution, point) for point in _client_first(points))

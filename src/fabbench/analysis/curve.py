@@ -8,12 +8,13 @@ fitted to relative errors.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
 from fabbench.analysis.statistics import dot, median
 from fabbench.model.log import Labels, Log, Point
+from fabbench.model.mappings import gathered
 
 _LEAST = 4  # points of a regime
 _MOST = 3  # regimes
@@ -71,7 +72,7 @@ class Regime(NamedTuple):
 class _Sample(NamedTuple):
     """What one row says of its size."""
 
-    metric: str  # that of the rate
+    size: int
     time: float
     rate: float
 
@@ -83,20 +84,18 @@ class _Kind(NamedTuple):
     metric: str
 
 
-_BySize: TypeAlias = dict[int, list[_Sample]]
-
-
-def _sample(point: Point) -> _Sample | None:
-    """Return the time and the rate of a row; None: it has no size, or neither of them."""
-    values = dict(zip(point.metrics, point.values, strict=True))
-    metric = next((name for name in _RATES if values.get(name)), "")
-    time = values.get("time") or values.get("latency") or 0.0
-    if not point.size or not (time or metric):
-        return None
-    rate = values[metric] if metric else point.size / time
-    if not rate:  # the time is infinite
-        return None
-    return _Sample(metric or OF_TIME, time or point.size / rate, rate)
+def _samples(points: Iterable[Point]) -> Iterator[tuple[_Kind, _Sample]]:
+    """Yield the time and the rate of rows; nothing of a row without a size, or with neither."""
+    for point in points:
+        values = dict(zip(point.metrics, point.values, strict=True))
+        metric = next((name for name in _RATES if values.get(name)), "")
+        time = values.get("time") or values.get("latency") or 0.0
+        if not point.size or not (time or metric):
+            continue
+        rate = values[metric] if metric else point.size / time
+        if rate:  # else the time is infinite
+            kind = _Kind(_label_words(point.labels), metric or OF_TIME)
+            yield kind, _Sample(point.size, time or point.size / rate, rate)
 
 
 def series_of(log: Log) -> list[Curve]:
@@ -104,20 +103,12 @@ def series_of(log: Log) -> list[Curve]:
 
     Where only times are printed, the rate is size / time.
     """
-    by_kind: dict[_Kind, _BySize] = {}
-    for point in log.points:
-        sample = _sample(point)
-        if sample is not None:
-            kind = _Kind(_label_words(point.labels), sample.metric)
-            by_size = by_kind.setdefault(kind, {})
-            by_size.setdefault(point.size, []).append(sample)
     curves: list[Curve] = []
-    for kind, by_size in by_kind.items():
-        curve = _curve(*kind, by_size)
+    for kind, samples in gathered(_samples(log.points)).items():
         # A median may lie between two printed figures.
-        printed = [sample.rate for samples in by_size.values() for sample in samples]
+        printed = [sample.rate for sample in samples]
         step = printed_step(str(log.benchmark), kind.metric, printed)
-        curves.append(curve._replace(step=step))
+        curves.append(_curve(kind, samples, step))
     return sorted(curves, key=lambda curve: -len(curve.sizes))
 
 
@@ -126,13 +117,16 @@ def _label_words(labels: Labels) -> str:
     return " ".join(pairs)
 
 
-def _curve(labels: str, metric: str, by_size: Mapping[int, Sequence[_Sample]]) -> Curve:
+def _curve(kind: _Kind, samples: Iterable[_Sample], step: float) -> Curve:
     # Of a size that was measured several times the medians count.
-    sizes = sorted(by_size)
-    samples = [by_size[size] for size in sizes]
-    times = [median(sample.time for sample in each) for each in samples]
-    rates = [median(sample.rate for sample in each) for each in samples]
-    return Curve(labels, metric, tuple(sizes), tuple(times), tuple(rates))
+    by_size = sorted(gathered((sample.size, sample) for sample in samples).items())
+    return Curve(
+        *kind,
+        sizes=tuple(size for size, _ in by_size),
+        times=tuple(median(sample.time for sample in alike) for _, alike in by_size),
+        rates=tuple(median(sample.rate for sample in alike) for _, alike in by_size),
+        step=step,
+    )
 
 
 # ---------------------------------------------------------------- regimes

@@ -3,7 +3,6 @@
 `fabbench.model.options` declares them.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -19,6 +18,7 @@ from fabbench.cli.commands import MEANT, RESUMED, SYNONYMS, VERBOSE, WORDS
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import FORMER, RARE, Flag, Option, Type, declared, flat
 from fabbench.model.patterns import lazy
@@ -197,10 +197,7 @@ def launcher_options(
 
 def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
     """Return one option of some launchers. Where their texts differ, each names its launchers."""
-    texts = defaultdict(list)
-    for launcher, option in by_launcher.items():
-        default = f" Default: {option.default}." if option.default else ""
-        texts[f"{option.help}{default}"].append(launcher)
+    texts = gathered((_help_with_default(option), name) for name, option in by_launcher.items())
     sentences = []
     for text, launchers in texts.items():
         names = ", ".join(launchers)
@@ -213,6 +210,10 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     # Defaults are in the text, as launchers may differ in them
     any_of_them = next(iter(by_launcher.values()))
     return _click_option(replace(any_of_them, help=about, default=""))
+
+
+def _help_with_default(option: Option) -> str:
+    return f"{option.help} Default: {option.default}." if option.default else option.help
 
 
 def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:

@@ -23,6 +23,7 @@ from fabbench.counters.vocabulary import (
 )
 from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal
 
@@ -300,12 +301,9 @@ def _congested(
     for host, traffic in hosts.items():
         wanted = [nic for nic in traffic.nics if nic.kind in kinds]
         ports += [Port(host, nic.name, nic.counters, traffic.seconds) for nic in wanted]
-    of_code: dict[str, dict[str, list[str]]] = {}  # code → host → sentences, the heaviest first
-    for strain in strains(ports):
-        if strain.is_heavy:
-            of_hosts = of_code.setdefault(strain.sign.code, {})
-            of_hosts.setdefault(strain.port.host, []).append(strain.sentence)
-    for code, of_hosts in of_code.items():
+    heavy = (strain for strain in strains(ports) if strain.is_heavy)
+    for code, alike in gathered((strain.sign.code, strain) for strain in heavy).items():
+        of_hosts = gathered((strain.port.host, strain.sentence) for strain in alike)
         shown = [Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
         yield one_finding(code, shown)
 

@@ -1,9 +1,25 @@
-"""Mappings of texts that stand in many places, by what they say."""
+"""Mappings of texts that stand in many places, by what they say; and values by a key."""
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeAlias, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
 
 Variables: TypeAlias = Mapping[str, str]
 """Variable of an environment → its value."""
 Reasons: TypeAlias = Mapping[str, str]
 """Node, NIC or whatever else is named → why: it is bad, or left out."""
+
+
+def gathered(pairs: Iterable[tuple[KeyT, ValueT]]) -> dict[KeyT, list[ValueT]]:
+    """Return key → all of its values; both in the order in which the pairs come."""
+    values_of: dict[KeyT, list[ValueT]] = {}
+    for key, value in pairs:
+        values_of.setdefault(key, []).append(value)
+    return values_of
+
+
+def distinct(values: Iterable[KeyT]) -> tuple[KeyT, ...]:
+    """Return each of several values once, in the order in which they come first."""
+    return tuple(dict.fromkeys(values))

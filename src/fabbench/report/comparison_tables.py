@@ -27,6 +27,7 @@ from fabbench.analysis.highlights import (
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
@@ -50,10 +51,11 @@ def tables_of_comparison(
 
 def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
     """Return sections by table: those that differ only by device share one."""
-    groups: dict[tuple[str, str], list[ComparisonSection]] = {}
-    for section in comparison.sections:
-        key = (title_of(section, (RAIL,)), section.metric.name)  # without the device
-        groups.setdefault(key, []).append(section)
+    # By what distinguishes them but for the device
+    groups = gathered(
+        ((title_of(section, (RAIL,)), section.metric.name), section)
+        for section in comparison.sections
+    )
     return list(groups.values())
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from fabbench.analysis.history import NOTICED, History, LevelChange, Series
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.units import (
     Scale,
@@ -38,11 +39,12 @@ def render_history(history: History, form: str = "markdown", **drawing: Any) -> 
 def _history_csv(history: History) -> str:
     """Write a row per point, with the keys of its series."""
     document = history_document(history)
-    records: list[PlainData] = []
-    keys: dict[str, None] = {}
-    for series in document["series"]:
-        keys |= dict.fromkeys(series["key"])
-        records += [{**document, **series["key"], **point} for point in series["points"]]
+    records = [
+        {**document, **series["key"], **point}
+        for series in document["series"]
+        for point in series["points"]
+    ]
+    keys = distinct(name for series in document["series"] for name in series["key"])
     # Of the document it has only what is the same for all points: metric, size and unit
     return records_to_csv(records, [*keys, *_COLUMNS])
 

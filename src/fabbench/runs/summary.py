@@ -20,6 +20,7 @@ import msgspec
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.plan import Configuration
 from fabbench.model.units import Sizes, format_size, scale
 from fabbench.runs.directories import runs
@@ -301,12 +302,13 @@ def stated_versions(logs: Iterable[Log]) -> dict[str, str]:
     """
     from fabbench.benchmarks import benchmark_named
 
-    versions: dict[str, dict[str, None]] = {}  # Library → its versions, each once, in order
-    for log in logs:
-        for name in benchmark_named(log.benchmark).versions:
-            if name in log.facts:
-                versions.setdefault(name, {})[str(log.facts[name])] = None
-    return {name: "/".join(values) for name, values in versions.items()}
+    versions = gathered(
+        (name, str(log.facts[name]))
+        for log in logs
+        for name in benchmark_named(log.benchmark).versions
+        if name in log.facts
+    )
+    return {name: "/".join(distinct(stated)) for name, stated in versions.items()}
 
 
 def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fabbench.model.hostlist import compress_hostlist
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import listed
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import all_healthy
@@ -118,9 +119,8 @@ def _how_slow(log_ratio: float, others: str) -> str:
 
 def with_shared_as_one(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield suspects, those of one kind that share a rail, a direction or a group as one."""
-    sharing = defaultdict(list)  # kind and what is shared → the suspects, the first of them first
-    for each in suspects:
-        sharing[each.kind, each.shared].append(each)
+    # Kind and what is shared → the suspects, the first of them first
+    sharing = gathered(((each.kind, each.shared), each) for each in suspects)
     for each in suspects:
         alike = sharing[each.kind, each.shared] if each.shared else [each]
         if each is alike[0]:  # one for all of them
