@@ -12,7 +12,7 @@ from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale, scale
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class ColumnRows:
             values += [benchmark for benchmark, _ in self.programs]
         if name == "case":
             values += [case for _, case in self.programs]
-        return tuple(dict.fromkeys(value for value in values if value))
+        return distinct(value for value in values if value)
 
     def metrics(self) -> set[str]:
         """Return every metric that the rows have."""

@@ -195,7 +195,7 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of the sections, each once: benchmarks of several kinds have several."""
-        return tuple(dict.fromkeys(section.metric for section in self.sections))
+        return distinct(section.metric for section in self.sections)
 
 
 def compare(
@@ -381,7 +381,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         source=column.source,
         label_given=column.label_given,
         outcome=worst_of(column.logs),
-        reasons=tuple(dict.fromkeys(map(_outcome_and_reason, bad))),
+        reasons=distinct(map(_outcome_and_reason, bad)),
         not_ok=len(bad),
         executions=len(column.logs) - reading.copies,
         facts={name: distinct(values) for name, values in facts.items()},

@@ -16,6 +16,7 @@ from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import Published, Role, deciding, published
 from fabbench.catalog.systems import NVLINK, rows_of
 from fabbench.model.log import METRICS, Metric
+from fabbench.model.mappings import distinct
 from fabbench.model.units import Scale, format_decimal, format_size
 
 _Value = TypeVar("_Value", int, float)
@@ -443,7 +444,7 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
     words = {"nics": used, "usual": usual, "tcp": _tcp_words(setting, value)}
     rows = (row for row in rows_of("slow.csv") if row["when"] in holds)
     causes = (row["cause"].format(**words) for row in rows)
-    return tuple(dict.fromkeys(causes))[:3]
+    return distinct(causes)[:3]
 
 
 def _kind_of_cause(setting: Setting, metric: Metric) -> str:

@@ -15,7 +15,7 @@ from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
 from fabbench.model import records
 from fabbench.model.log import Outcome, Severity
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_size, format_sizes
 
@@ -200,7 +200,7 @@ def _conditions(comparison: Comparison) -> str:
         if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}
     }
     program = [same[name] for name in _PROGRAM if name in same]
-    parts = list(dict.fromkeys(program))
+    parts = list(distinct(program))
     for name, (one, several) in _COUNTED.items():
         if name in same:
             noun = one if same[name] == "1" else several

@@ -103,7 +103,7 @@ class History:
 
 def _differing(group: Sequence[Series]) -> Iterator[str]:
     """Yield the names in keys of which some series have other values."""
-    for name in dict.fromkeys(name for each in group for name in each.key):
+    for name in distinct(name for each in group for name in each.key):
         if len({each.key.get(name) for each in group}) > 1:
             yield name
 

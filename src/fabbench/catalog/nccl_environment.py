@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fabbench.model.fabrics import NO_NETWORK, provider
 from fabbench.model.hosts import Host
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, distinct
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
@@ -130,7 +130,7 @@ def _socket_interface(hosts: Sequence[Host]) -> str:
     """
     if all(host.virtual for host in hosts):  # all are on one machine
         return "=lo"
-    names = list(dict.fromkeys(host.interface for host in hosts))
+    names = distinct(host.interface for host in hosts)
     if all(names):  # each host's is known
         return "=" + ",".join(names)
     return UNKNOWN_INTERFACE if len(hosts) > 1 else ""  # inside one host any will do

@@ -20,6 +20,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import System, require_system
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan, Variant
 
@@ -193,7 +194,7 @@ def _searched_folders(
     subfolders = [name for name in BELOW_PREFIX if name and _ends_one(usual, name)]
     subfolders += needs.subfolders
     folders = [below(path, name) for path in variant.paths for name in subfolders]
-    return tuple(dict.fromkeys((*folders, *usual)))
+    return distinct((*folders, *usual))
 
 
 def _ends_one(folders: Sequence[str], name: str) -> bool:

@@ -24,6 +24,7 @@ from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, declared, option
 from fabbench.report.sweep_report import CORDON
@@ -292,8 +293,7 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
     page = run_page(StoredRun(sweep.path)) if how.form == "html" else None
     answer = print_answer(sweep.results, readings, how, page, unfinished=not_tested)
     # Other runs of fabbench on the nodes, each sentence once
-    warnings = {each: None for test in tests for each in test.neighbors}
-    for sentence in warnings:
+    for sentence in distinct(each for test in tests for each in test.neighbors):
         terminal.notify(f"Warning: {sentence}")
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:

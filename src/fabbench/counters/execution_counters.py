@@ -140,7 +140,7 @@ def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> tuple[str, ...]:
         return (proof.domain,)
     interfaces = [host.interface for host in hosts]
     if not proof.devices and proof.fabric == "tcp" and all(interfaces):
-        return tuple(dict.fromkeys(interfaces))
+        return distinct(interfaces)
     return proof.devices
 
 

@@ -27,7 +27,7 @@ from fabbench.analysis.highlights import (
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
@@ -70,7 +70,7 @@ def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Ta
         tables.append(_notes_table("Is it normal?", expected))
     rails = rails_of(comparison)
     if rails:
-        of_rails = list(dict.fromkeys(_rail_notes(rails)))
+        of_rails = distinct(_rail_notes(rails))
         tables.append(table_of(_RAIL_COLUMNS, rails, title="Rails", notes=of_rails))
     if verdict and verdict.results:
         tables.append(replace(gates_table(verdict), title=GATES))

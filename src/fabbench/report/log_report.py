@@ -17,6 +17,7 @@ from fabbench.model.log import (
     Outcome,
     Severity,
 )
+from fabbench.model.mappings import distinct
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report.expectations import (
     expectation_record,
@@ -303,7 +304,7 @@ class _Grid(NamedTuple):
         values: dict[str, Sequence[str]] = {}
         for name in LABELS:
             of_lines = [line.labels.get(name, "") for line in self.lines]
-            values[name] = list(dict.fromkeys(of_lines))
+            values[name] = distinct(of_lines)
         return values
 
     def shared(self) -> Iterator[str]:

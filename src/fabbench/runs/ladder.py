@@ -16,6 +16,7 @@ from fabbench.benchmarks.standard import Work
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
+from fabbench.model.mappings import distinct
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
 from fabbench.plan.gates import parse_gates
 from fabbench.report.certificate import ALL, Certificate, RungFigure
@@ -228,10 +229,10 @@ def needs() -> Needs:
     `divided`: a rung may run on a part of the nodes, with its own mpirun.
     """
     every = [rung.work.needs for rung in every_rung()]
-    programs = dict.fromkeys(program for each in every for program in each.programs)
+    programs = distinct(program for each in every for program in each.programs)
     folders = {program: folder for each in every for program, folder in each.folders.items()}
     return Needs(
-        programs=(*programs,), install="", optional=True, mpi=True, divided=True, folders=folders
+        programs=programs, install="", optional=True, mpi=True, divided=True, folders=folders
     )
 
 

@@ -19,6 +19,7 @@ from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log, status_of
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Execution
 from fabbench.model.units import Sizes, format_time
@@ -216,9 +217,9 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     return commands
 
 
-def _command_lines(execution: Execution) -> list[str]:
+def _command_lines(execution: Execution) -> Sequence[str]:
     commands = [command for step in execution.steps for command in step.commands]
-    return list(dict.fromkeys(map(_command_line, commands)))
+    return distinct(map(_command_line, commands))
 
 
 def _command_line(command: Command) -> str:

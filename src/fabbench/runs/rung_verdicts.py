@@ -13,7 +13,7 @@ from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
-from fabbench.model.mappings import Reasons
+from fabbench.model.mappings import Reasons, distinct
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
@@ -269,7 +269,7 @@ def _together(judgments: Iterable[Judgment]) -> Judgment:
     for each in judgments:
         limits = whole.limits + each.limits
         missed = whole.missed + each.missed
-        sources = tuple(dict.fromkeys(whole.sources + each.sources))
+        sources = distinct(whole.sources + each.sources)
         whole = Judgment(limits, missed, whole.doubts + each.doubts, sources)
     return whole
 
@@ -399,8 +399,8 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         sources=judgment.sources or blank.sources,
         why="" if alone else " ".join(headlines(comparison)),
     )
-    doubts = dict.fromkeys((*judgment.doubts, *neighbors(logs)))
-    return judged(result, judgment.missed, tuple(doubts))
+    doubts = distinct((*judgment.doubts, *neighbors(logs)))
+    return judged(result, judgment.missed, doubts)
 
 
 def _judged_by_gates(verdict: Verdict) -> Judgment:
@@ -420,7 +420,7 @@ def _judged_by_expectation(expected: Expectation) -> Judgment:
     """
     if expected.assessment in _TOO_GOOD:
         return Judgment(doubts=(expected.sentence(),))
-    sources = tuple(dict.fromkeys(each.source for each in expected.figures))
+    sources = distinct(each.source for each in expected.figures)
     if expected.assessment in _PUBLISHED:
         like = expected.setting.words
         low_end, _ = expected.range or (0.0, 0.0)  # of the published figures

@@ -9,6 +9,7 @@ import numpy as np
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import compress_hostlist
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
@@ -114,8 +115,7 @@ def _out_of_time(readings: Readings) -> str:
     """Return which tests hung too soon to show anything, and what to pass; empty: none did."""
     if not readings.hung:
         return ""
-    names = dict.fromkeys(str(result.test) for result in readings.hung)
-    tests = listed([*names])
+    tests = listed(distinct(str(result.test) for result in readings.hung))
     least_s = readings.least_s
     limit = "SECONDS"  # no healthy test tells how many
     if least_s < math.inf:
