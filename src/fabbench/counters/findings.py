@@ -25,7 +25,7 @@ from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
 from fabbench.model.mappings import gathered
 from fabbench.model.messages import LONGEST_QUOTE, listed
-from fabbench.model.units import RATE_UNITS, Scale, format_decimal
+from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
 
 FLOOR = 10_000_000
 """Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
@@ -260,13 +260,13 @@ def _imbalance(counts: Mapping[str, int], direction: _Direction) -> str:
     if not few:
         return ""
     share = sum(counts[name] for name in few) / evenness.sum
-    percent = format_decimal(100 * share, 1)
+    percent = format_percent(share, 1)
     peak = format_decimal(evenness.max_over_mean, 2)
     variation = format_decimal(evenness.cv, 2)
     which = f"{listed(few)} ({len(few)} of {len(counts)} NICs)"
     return (
         f"{which} {direction.verb} "
-        f"{percent} % of {amount(evenness.sum)} (max/mean {peak}, cv {variation})"
+        f"{percent} of {amount(evenness.sum)} (max/mean {peak}, cv {variation})"
     )
 
 
@@ -367,8 +367,8 @@ def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[Shown]:
             again = tcp.get(RETRANSMITTED, 0)
             sent = tcp.get(TX_PACKETS, 0) + again  # the kernel counts them apart
             if again >= _FEWEST_RETRANSMITTED and again > _MANY_RETRANSMITTED * sent:
-                share = format_decimal(100 * again / sent, 1)
-                yield Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)")
+                share = format_percent(again / sent, 1)
+                yield Shown(host, f"TCP retransmitted {again} of {sent} segments ({share})")
 
 
 def _counters_line(nics: Iterable[NicTraffic]) -> str:

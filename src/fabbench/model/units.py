@@ -235,6 +235,11 @@ def format_decimal(number: float, decimals: int) -> str:
     return f"-{text}" if number < 0 and steps else text
 
 
+def format_percent(part: float, decimals: int) -> str:
+    """Write a fraction in percent, rounded and trimmed: 0.1718 to one decimal is ``"17.2 %"``."""
+    return f"{format_decimal(100 * part, decimals)} %"
+
+
 _FACTOR = 2.0
 """From this factor on, a change is written as one; below it, in percent."""
 

@@ -7,13 +7,7 @@ from typing import Any
 from fabbench.analysis.history import NOTICED, History, LevelChange, Series
 from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
-from fabbench.model.units import (
-    Scale,
-    format_change,
-    format_decimal,
-    format_time,
-    scale,
-)
+from fabbench.model.units import Scale, format_change, format_percent, format_time, scale
 from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import PlainData, Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
@@ -139,7 +133,7 @@ def _changed_with(change: LevelChange) -> str:
 
 def sensitivity(series: Series) -> str:
     """Return after how many more runs a change would be seen, in a sentence; or that none would."""
-    change = f"A change of {format_decimal(100 * NOTICED, 0)} %"
+    change = f"A change of {format_percent(NOTICED, 0)}"
     if series.runs_needed:
         return f"{counted(series.runs_needed, 'more run')} must follow before a change can be seen."
     if series.runs_to_see is None:

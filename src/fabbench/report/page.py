@@ -18,7 +18,7 @@ from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted, listed
-from fabbench.model.units import format_change, format_decimal, format_size
+from fabbench.model.units import format_change, format_percent, format_size
 from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
@@ -184,9 +184,9 @@ def _cards(comparison: Comparison, expected: Sequence["Expectation"]) -> Iterato
     for each in expected:
         is_quoted = each.column == label and each.key == section.key
         if is_quoted and each.ceiling and each.share:
-            percent = format_decimal(100 * each.share, 0)
+            percent = format_percent(each.share, 0)
             ceiling = each.scale.quantity(each.ceiling)
-            yield _Card("of the NICs' ceiling", f"{percent} %", f"{label}: ceiling {ceiling}")
+            yield _Card("of the NICs' ceiling", percent, f"{label}: ceiling {ceiling}")
 
 
 def _outcomes_by_columns(
