@@ -20,7 +20,7 @@ from fabbench.analysis.compare import (
 )
 from fabbench.analysis.statistics import Difference, RowTest
 from fabbench.model.log import Outcome
-from fabbench.model.units import format_bounds, format_change, format_size, scale
+from fabbench.model.units import format_bounds, format_change, format_ends, format_size, scale
 
 _MAX_QUOTED = 3  # columns besides the base that are quoted
 _MAX_SPANS = 3
@@ -119,8 +119,7 @@ def _repeats_words(section: ComparisonSection) -> str:
 def _count(section: ComparisonSection) -> str:
     """Return how many repeats the figures have: ``"3"``, ``"3 to 5"``."""
     counts = {figure.n for row in section.rows for figure in row.figures if figure}
-    ends = dict.fromkeys((min(counts), max(counts)))
-    return " to ".join(map(str, ends))
+    return format_ends(counts, str)
 
 
 class _Span(NamedTuple):

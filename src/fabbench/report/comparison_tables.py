@@ -29,7 +29,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import key_words
-from fabbench.model.units import Scale, format_change, format_size, scale
+from fabbench.model.units import Scale, format_change, format_ends, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
 from fabbench.report.table import PlainData, Table, TableColumn, picked, table_of
 
@@ -381,8 +381,7 @@ def _value_cell(index: int, line: _Line) -> str:
     if "0" not in texts or not seconds or not section.shown[index]:
         return _figure_cell(index, Scale.fixed, line)
     time_scale = scale("s", max(seconds))
-    ends = map(time_scale.fixed, (min(seconds), max(seconds)))
-    span = "–".join(dict.fromkeys(ends))
+    span = format_ends(seconds, time_scale.fixed, "–")
     return f"{span} {time_scale.unit}"
 
 

@@ -17,7 +17,7 @@ from fabbench.analysis.highlights import bounds, confidence
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import gathered
 from fabbench.model.messages import one_line
-from fabbench.model.units import format_change, format_decimal, format_size
+from fabbench.model.units import format_change, format_decimal, format_ends, format_size
 from fabbench.report.comparison_tables import title_of
 from fabbench.report.expectations import expectations_of, sentences
 from fabbench.report.table import cut
@@ -291,8 +291,8 @@ class Panel(NamedTuple):
         # Ranges that are written alike get one label
         spans: dict[str, PublishedRange] = {}
         for figures in self.published:
-            ends = dict.fromkeys(map(_number, (figures.low, figures.high)))
-            spans.setdefault("–".join(ends), figures)
+            span = format_ends((figures.low, figures.high), _number, "–")
+            spans.setdefault(span, figures)
         for span, figures in spans.items():
             labels.append(_Label(figures.high, "published", figures.kind, f"published {span}"))
         return labels

@@ -22,7 +22,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.plan import Configuration
-from fabbench.model.units import Sizes, format_size, scale
+from fabbench.model.units import Sizes, format_ends, format_size, scale
 from fabbench.runs.directories import runs
 from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, write
 
@@ -271,10 +271,7 @@ def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[s
 
 def _sizes_in_words(logs: Iterable[Log]) -> str:
     sizes = {point.size for log in logs for point in log.points if point.size}
-    if not sizes:
-        return ""
-    ends = map(format_size, (min(sizes), max(sizes)))
-    return " - ".join(dict.fromkeys(ends))
+    return format_ends(sizes, format_size, " - ") if sizes else ""
 
 
 def _best_figure(benchmark: str, measured: Sequence[Measured]) -> str:

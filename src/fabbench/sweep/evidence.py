@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fabbench.model.messages import counted, quoted
-from fabbench.model.units import format_decimal, scale
+from fabbench.model.units import format_decimal, format_ends, scale
 from fabbench.sweep.beliefs import all_healthy
 from fabbench.sweep.fit import Fit, FittedClass
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings
@@ -276,10 +276,9 @@ class EvidenceWriter:
 
     def _parts_of_typical(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
-        parts = np.exp(self._log_ratio[tests])
-        ends = (parts.min(), parts.max())
-        lowest, highest = (round(100 * float(end)) for end in ends)
-        return f"{lowest}%" if lowest == highest else f"{lowest}–{highest}%"
+        percent: list[float] = (100 * np.exp(self._log_ratio[tests])).tolist()
+        both = format_ends(percent, "{:.0f}".format, "–")
+        return f"{both}%"
 
     def _reason(self, failed: Flags) -> str:
         """Return why these tests failed: the first reason that is known, cut after a word."""
@@ -306,9 +305,8 @@ class EvidenceWriter:
         ends = np.array([values.min(), values.max()])
         if len(values) > _MANY:  # a few that stand out would hide where most are
             ends = np.quantile(values, (0.05, 0.95))
-        figures = sorted(self._readings.figure(float(end)) for end in ends)
-        rounded = [two_digits(each) for each in figures]
-        return "–".join(dict.fromkeys(map(self._scale.text, rounded)))
+        figures = [two_digits(self._readings.figure(float(end))) for end in ends]
+        return format_ends(figures, self._scale.text, "–")
 
 
 def two_digits(figure: float) -> float:
