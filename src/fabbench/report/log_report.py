@@ -53,12 +53,6 @@ CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric
 _COARSE_STEP = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
 _SIDEWAYS = ("placement", "stat", "side")
 """Labels that become columns, like the metric; the others are on the left."""
-_DIAGNOSED = (
-    "transport", "evidence_of", "network", "provider", "fabric", "domain", "nics", "link", "gdr",
-    "protocol", "gin", "rma", "pxn", "algorithms", "channels", "channels_used", "tuner",
-    "tuner_file", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
-)  # fmt: skip
-"""Facts that belong to a diagnosis, the most telling first."""
 
 
 class LogWriter(NamedTuple):
@@ -418,7 +412,6 @@ def diagnosis(log: Log) -> tuple[list[str], list[str]]:
         log=log,
         heading=_title_of(log),
         network_shown=benchmark_named(benchmark).network_shown,
-        diagnosed=_DIAGNOSED,
         expectations=expectations_of_log(log),
         of_key=of_key,
         curve=curve_line(log),
