@@ -385,31 +385,20 @@ def _traffic_text(nic: NicTraffic) -> str:
 # ---------------------------------------------------------------- evenness, and amounts as text
 
 _UNITS = ("TB/s", "GB/s", "MB/s", "KB/s", "B/s")
-_RATES = [Scale(unit, RATE_UNITS[unit]) for unit in _UNITS]
-
-
-def rate_scale(largest: float) -> Scale:
-    """Choose the unit of some bytes per second by the largest, down to `B/s` for idle NICs."""
-    for scale in _RATES:  # the largest unit first
-        if largest >= scale.factor:
-            return scale
-    return _RATES[-1]
-
-
-def amount_scale(largest: float) -> Scale:
-    """Choose the unit for numbers of bytes of which `largest` is the largest."""
-    scale = rate_scale(largest)
-    return Scale(scale.unit.removesuffix("/s"), scale.factor)
 
 
 def amount(count: float | None) -> str:
     """Format a number of bytes: 12.1e9 is ``"12.1 GB"``; ``"-"`` means not known."""
-    return "-" if count is None else amount_scale(count).quantity(count)
+    return rate(count).removesuffix("/s")
 
 
 def rate(value: float | None) -> str:
-    """Format bytes per second: ``"12.1 GB/s"``, ``"52.5 B/s"``, ``"-"``."""
-    return "-" if value is None else rate_scale(value).quantity(value)
+    """Format bytes per second: ``"12.1 GB/s"``, ``"52.5 B/s"`` of idle NICs, ``"-"``."""
+    if value is None:
+        return "-"
+    fitting = (unit for unit in _UNITS if value >= RATE_UNITS[unit])  # the largest unit first
+    unit = next(fitting, "B/s")
+    return Scale(unit, RATE_UNITS[unit]).quantity(value)
 
 
 class Balance(NamedTuple):
