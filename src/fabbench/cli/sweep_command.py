@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun, StoredSweep
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.sweep.readings import Readings
-    from fabbench.sweep.values import SweepResult
 
 
 def _percent(text: str, most: float = 1) -> float:
@@ -115,13 +114,12 @@ def groups_of(file: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
 
 
 def print_answer(
-    results: Iterable["SweepResult"],
     readings: "Readings",
     how: DiagnosisOptions,
     page: "RunPage | None" = None,
     **more: Any,
 ) -> Exit:
-    """Write the diagnosis of results to standard output; return the matching exit status.
+    """Write the diagnosis of readings to standard output; return the matching exit status.
 
     `page` has what a page says of a stored run besides; `more` is for `SweepReport`.
     """
@@ -135,14 +133,8 @@ def print_answer(
     )
     from fabbench.runs.report_pages import sweep_report
 
-    report = sweep_report(
-        readings,
-        results,
-        tolerance=how.tolerance,
-        confidence=how.confidence,
-        rows=MAX_SVG_ROWS if how.form in {"svg", "html"} else MAX_ROWS,
-        **more,
-    )
+    rows = MAX_SVG_ROWS if how.form in {"svg", "html"} else MAX_ROWS
+    report = sweep_report(readings, how, rows=rows, **more)
     diagnosis = report.diagnosis
     if how.print_cordon:
         lines = cordon_commands(diagnosis, how.print_cordon)
@@ -289,9 +281,9 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
     # As the sweep was judged when it ran, whatever this command's defaults are
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     not_tested = "" if whole else unfinished(sweep)
-    readings = readings_of(document)
+    readings = readings_of(document, sweep.results)
     page = run_page(StoredRun(sweep.path)) if how.form == "html" else None
-    answer = print_answer(sweep.results, readings, how, page, unfinished=not_tested)
+    answer = print_answer(readings, how, page, unfinished=not_tested)
     # Other runs of fabbench on the nodes, each sentence once
     for sentence in distinct(each for test in tests for each in test.neighbors):
         terminal.notify(f"Warning: {sentence}")
@@ -413,7 +405,5 @@ def _judge_logs(
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of
-    readings = Readings(logs.metric, logs.nodes, group_of=group_of)
-    return print_answer(
-        logs.results, readings, how, left_out=logs.left_out, unfinished=logs.unfinished
-    )
+    readings = Readings(logs.metric, logs.nodes, logs.results, group_of=group_of)
+    return print_answer(readings, how, left_out=logs.left_out, unfinished=logs.unfinished)

@@ -447,17 +447,15 @@ def _diagnose_planner(sweep: SweepDocument) -> Planner:
     )
 
 
-def readings_of(sweep: SweepDocument) -> Readings:
-    """Return the readings of a sweep before its first result."""
+def readings_of(sweep: SweepDocument, results: Iterable[SweepResult]) -> Readings:
+    """Return the readings of results of a sweep."""
     known = picked(sweep, "group_of", "types")
-    return Readings(METRICS[sweep.metric], sweep.nodes, **known)
+    return Readings(METRICS[sweep.metric], sweep.nodes, results, **known)
 
 
 def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis:
     """Return what the results of a sweep say."""
-    readings = readings_of(sweep)
-    for each in results:
-        readings.add(each)
+    readings = readings_of(sweep, results)
     return analyze(readings, tolerance=sweep.tolerance, confidence=sweep.confidence)
 
 

@@ -139,11 +139,12 @@ class Readings:
         self,
         metric: "Metric",
         nodes: Iterable[str] = (),
+        results: Iterable[SweepResult] = (),
         *,
         group_of: Mapping[str, str] | None = None,
         types: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin with the nodes of the sweep; results may name others.
+        """Begin with the nodes of the sweep and the results so far; results may name other nodes.
 
         `group_of`: node → its rack or spine, `types`: its instance type, as far as known.
         """
@@ -169,6 +170,8 @@ class Readings:
         self._sign = -1.0 if metric.lower_is_better else 1.0
         for node in nodes:
             self.index(node)
+        for result in results:
+            self.add(result)
 
     def index(self, node: str) -> int:
         """Return the number of a node."""
