@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from fabbench.config.given import Given, GivenOptions, Launchers
     from fabbench.config.sections import Config
-    from fabbench.report.certificate import Certificate
-    from fabbench.runs.store import StoredRun
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 ResultT = TypeVar("ResultT")
@@ -251,8 +249,8 @@ class CommandLine(NamedTuple):
     """Options that the user typed, and how they are written."""
     subcommand: str | None
     """The command of a group that is called, if there is one."""
-    resumed: "StoredRun | Certificate | None"
-    """What it goes on with."""
+    resumed: Any
+    """What it goes on with: a run, a sweep or a certificate, as the command knows; else None."""
     verbose: bool
 
 

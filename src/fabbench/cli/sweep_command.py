@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +32,7 @@ from fabbench.report.sweep_report import CORDON
 if TYPE_CHECKING:
     from fabbench.config.given import Launchers
     from fabbench.report.page import RunPage
-    from fabbench.runs.store import StoredRun, StoredSweep
+    from fabbench.runs.store import StoredSweep
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.sweep.readings import Readings
 
@@ -256,7 +256,7 @@ class SweepCommand(RunCommand):
             # Groups of a file are known now; those of the cluster once its nodes are
             group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
             groups_by=(how.groups or "") if from_cluster else "",
-            resume=cast("StoredRun | None", line.resumed),
+            resume=line.resumed,
         )
 
 
