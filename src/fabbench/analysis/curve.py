@@ -90,12 +90,13 @@ def _samples(points: Iterable[Point]) -> Iterator[tuple[_Kind, _Sample]]:
         values = dict(zip(point.metrics, point.values, strict=True))
         metric = next((name for name in _RATES if values.get(name)), "")
         time = values.get("time") or values.get("latency") or 0.0
-        if not point.size or not (time or metric):
+        size = point.size
+        if not size or not (time or metric):
             continue
-        rate = values[metric] if metric else point.size / time
+        rate = values[metric] if metric else size / time
         if rate:  # else the time is infinite
             kind = _Kind(_label_words(point.labels), metric or OF_TIME)
-            yield kind, _Sample(point.size, time or point.size / rate, rate)
+            yield kind, _Sample(size, time or size / rate, rate)
 
 
 def series_of(log: Log) -> list[Curve]:
@@ -119,13 +120,17 @@ def _label_words(labels: Labels) -> str:
 
 def _curve(kind: _Kind, samples: Iterable[_Sample], step: float) -> Curve:
     # Of a size that was measured several times the medians count.
-    by_size = sorted(gathered((sample.size, sample) for sample in samples).items())
+    by_size = gathered((sample.size, sample) for sample in samples)
+    sizes = sorted(by_size)
+    alike = [by_size[size] for size in sizes]
+    times = [median(sample.time for sample in each) for each in alike]
+    rates = [median(sample.rate for sample in each) for each in alike]
     return Curve(
         *kind,
-        sizes=tuple(size for size, _ in by_size),
-        times=tuple(median(sample.time for sample in alike) for _, alike in by_size),
-        rates=tuple(median(sample.rate for sample in alike) for _, alike in by_size),
-        step=step,
+        tuple(sizes),
+        tuple(times),
+        tuple(rates),
+        step,
     )
 
 

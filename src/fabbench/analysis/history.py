@@ -96,7 +96,8 @@ class History:
 
     def distinguishing(self, named: Sequence[str]) -> tuple[str, ...]:
         """Return the names in keys that distinguish series with the same values for `named`."""
-        groups = gathered((tuple(map(each.key.get, named)), each) for each in self.series)
+        values = [tuple(map(each.key.get, named)) for each in self.series]
+        groups = gathered(zip(values, self.series, strict=True))
         names = distinct(name for group in groups.values() for name in _differing(group))
         return tuple(name for name in names if name not in named)
 
@@ -148,7 +149,8 @@ def _different_circumstances(
 
     Several runs on each side are compared: noise may move a change by a run or two.
     """
-    names = distinct(name for point in (*before, *after) for name in point.circumstances)
+    points = (*before, *after)
+    names = distinct(name for point in points for name in point.circumstances)
     different = {}
     for name in names:
         old = _usual_circumstance(before, name)

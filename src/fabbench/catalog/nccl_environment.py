@@ -56,6 +56,10 @@ def _rows() -> Sequence[Mapping[str, str]]:
     return [*rows_of("nccl_environment.csv")]
 
 
+def _is_for(fabrics: str, fabric: str) -> bool:
+    return not fabrics or fabric in fabrics.split()
+
+
 def environment(
     fabric: str, hosts: Sequence[Host], *, debug: str = "INFO", devices: Sequence[str] = ()
 ) -> NcclEnvironment:
@@ -65,7 +69,7 @@ def environment(
     NCCL_DEBUG. `devices`, if any, are the only ones to use. Variables that programs could inherit
     and that would change what is measured are to be unset.
     """
-    rows = [row for row in _rows() if not row["fabrics"] or fabric in row["fabrics"].split()]
+    rows = [row for row in _rows() if _is_for(row["fabrics"], fabric)]
     network = {row["variable"]: row["value"] for row in rows if row["value"]}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),  # the platform's, of all hosts

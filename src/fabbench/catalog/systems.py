@@ -133,7 +133,10 @@ def types_with(gpus: Collection[str], gpus_per_host: object, nics: object) -> li
 _FLAGS = {"yes": True, "no": False}
 
 
-def records(kind: type[T], rows: Iterable[Mapping[str, Any]]) -> Iterator[T]:
+def records(
+    kind: type[T],
+    rows: Iterable[Mapping[str, Any]],
+) -> Iterator[T]:
     """Return rows as values of a dataclass, by the types of its fields.
 
     Empty cells are its defaults.
@@ -141,8 +144,9 @@ def records(kind: type[T], rows: Iterable[Mapping[str, Any]]) -> Iterator[T]:
     import msgspec
 
     for row in rows:
-        cells = {name: _FLAGS.get(cell, cell) for name, cell in row.items() if cell}
-        yield msgspec.convert(cells, kind, strict=False)  # numbers are texts in a table
+        filled = [(name, cell) for name, cell in row.items() if cell]
+        values = {name: _FLAGS.get(cell, cell) for name, cell in filled}
+        yield msgspec.convert(values, kind, strict=False)  # numbers are texts in a table
 
 
 def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[str, str]]:

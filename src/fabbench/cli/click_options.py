@@ -195,7 +195,8 @@ def launcher_options(
 
 def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
     """Return one option of some launchers. Where their texts differ, each names its launchers."""
-    texts = gathered((_help_with_default(option), name) for name, option in by_launcher.items())
+    declared_by = by_launcher.items()
+    texts = gathered((_help_with_default(option), name) for name, option in declared_by)
     sentences = []
     for text, launchers in texts.items():
         names = ", ".join(launchers)

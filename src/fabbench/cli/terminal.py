@@ -386,7 +386,7 @@ def say_next(path: Path) -> None:
         store = f" --store {folder}"
     from fabbench.report.templates import template
 
-    text = template("next.txt").render(name=unbroken(name), store=unbroken(store))
+    text = template("next.txt").render(name=name, store=store)
     click.echo(text, err=True, nl=False)  # not folded
 
 

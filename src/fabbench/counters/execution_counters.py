@@ -188,7 +188,9 @@ def note(meaning: str) -> Finding:
 # ---------------------------------------------------------------- several executions
 
 
-def total(executions: Sequence[ExecutionCounters]) -> tuple[dict[str, Traffic], Sequence[str]]:
+def total(
+    executions: Sequence[ExecutionCounters],
+) -> tuple[dict[str, Traffic], Sequence[str]]:
     """Add up what the fabric's NICs moved in several executions of one configuration.
 
     Return host → its traffic, and notes. A NIC that is unreadable in one of them is unreadable in

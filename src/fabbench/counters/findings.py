@@ -302,7 +302,8 @@ def _congested(
         wanted = [nic for nic in traffic.nics if nic.kind in kinds]
         ports += [Port(host, nic.name, nic.counters, traffic.seconds) for nic in wanted]
     heavy = (strain for strain in strains(ports) if strain.is_heavy)
-    for code, alike in gathered((strain.sign.code, strain) for strain in heavy).items():
+    of_codes = gathered((strain.sign.code, strain) for strain in heavy)
+    for code, alike in of_codes.items():
         of_hosts = gathered((strain.port.host, strain.sentence) for strain in alike)
         shown = [Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
         yield one_finding(code, shown)

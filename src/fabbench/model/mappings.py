@@ -12,7 +12,9 @@ Reasons: TypeAlias = Mapping[str, str]
 """Node, NIC or whatever else is named → why: it is bad, or left out."""
 
 
-def gathered(pairs: Iterable[tuple[KeyT, ValueT]]) -> dict[KeyT, list[ValueT]]:
+def gathered(
+    pairs: Iterable[tuple[KeyT, ValueT]],
+) -> dict[KeyT, list[ValueT]]:
     """Return key → all of its values; both in the order in which the pairs come."""
     values_of: dict[KeyT, list[ValueT]] = {}
     for key, value in pairs:

@@ -314,7 +314,8 @@ def _certificate_tables(certificate: Certificate) -> Iterator[Table]:
 def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
     """Yield a row for each answer, with the nodes that have it, and the numbers of their NICs."""
     verdicts = certificate.verdicts.items()
-    for answer, nodes in gathered((_answer(verdict), node) for node, verdict in verdicts).items():
+    alike = gathered((_answer(verdict), node) for node, verdict in verdicts)
+    for answer, nodes in alike.items():
         yield (compress_hostlist(nodes), *answer)
 
 

@@ -117,9 +117,11 @@ def _advice_table(checks: Sequence[Check], status: Status, hosts: int) -> Table:
     """
     with_status = (check for check in checks if check.status is status)
     notes: list[str] = []
-    for advice, alike in gathered((check.advice, check) for check in with_status).items():
-        by_name = gathered((check.name, (check.seen, check.host)) for check in alike)
-        parts = [_what_a_check_saw(name, seen, hosts) for name, seen in by_name.items()]
+    by_advice = gathered((check.advice, check) for check in with_status)
+    for advice, alike in by_advice.items():
+        saw = ((check.name, (check.seen, check.host)) for check in alike)
+        by_name = gathered(saw).items()
+        parts = [_what_a_check_saw(name, seen, hosts) for name, seen in by_name]
         notes.append(" ".join([*parts, "→", advice]))
     return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
 

@@ -273,7 +273,9 @@ def _median(figures: Sequence[_NicFigure]) -> float:
     return median(each.value for each in figures)
 
 
-def _nic_tests(logs: Sequence[Log]) -> Iterator[tuple[_NicTest, tuple[str, _NicFigure]]]:
+def _nic_tests(
+    logs: Sequence[Log],
+) -> Iterator[tuple[_NicTest, tuple[str, _NicFigure]]]:
     """Yield each test with a NIC and its figure, of all logs.
 
     A file with logs of several NICs was written by a loop over them, and is one test.

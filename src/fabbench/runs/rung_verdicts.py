@@ -108,8 +108,9 @@ def _gravest_checks(checks: Sequence[Check]) -> Mapping[str, Check]:
     def gravity(check: Check) -> int:
         return order.index(fault_of_check(check.name))
 
-    failed = gathered((each.host, each) for each in checks if each.status is Status.FAIL)
-    return {host: min(of_host, key=gravity) for host, of_host in failed.items()}
+    failed = (each for each in checks if each.status is Status.FAIL)
+    by_host = gathered((each.host, each) for each in failed)
+    return {host: min(of_host, key=gravity) for host, of_host in by_host.items()}
 
 
 # ---------------------------------------------------------------- without figures

@@ -299,13 +299,14 @@ def stated_versions(logs: Iterable[Log]) -> dict[str, str]:
     """
     from fabbench.benchmarks import benchmark_named
 
-    versions = gathered(
+    stated = distinct(
         (name, str(log.facts[name]))
         for log in logs
         for name in benchmark_named(log.benchmark).versions
         if name in log.facts
     )
-    return {name: "/".join(distinct(stated)) for name, stated in versions.items()}
+    by_library = gathered(stated)
+    return {name: "/".join(versions) for name, versions in by_library.items()}
 
 
 def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:
