@@ -15,7 +15,7 @@ from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import Published, Role, deciding, published
 from fabbench.catalog.systems import NVLINK, rows_of
 from fabbench.model.log import METRICS, Metric
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale, format_decimal, format_ends, format_size
 
 SLACK = 1.03
@@ -339,11 +339,12 @@ def _judged_rate(expected: Expectation, known: Sequence[Published]) -> Expectati
 
 def _comparable(known: Sequence[Published], largest: int, least: int) -> list[Published]:
     """Return the figures of the comparable size, of each number of nodes."""
-    figures: list[Published] = []
-    for nodes in dict.fromkeys(figure.nodes for figure in known):
-        alike = [figure for figure in known if figure.nodes == nodes]
-        figures += _at_comparable_size(alike, largest, least)
-    return figures
+    by_nodes = gathered((figure.nodes, figure) for figure in known)
+    return [
+        figure
+        for alike in by_nodes.values()
+        for figure in _at_comparable_size(alike, largest, least)
+    ]
 
 
 def _at_comparable_size(figures: Sequence[Published], largest: int, least: int) -> list[Published]:

@@ -96,10 +96,9 @@ def _with_bounds(ratio: float, test: RowTest) -> str:
 def _first_figures(others: Sequence[str], row: ComparisonRow) -> str:
     """Return the first figures, each with its ratio, and how many more there are."""
     first = others[:_MAX_QUOTED]
-    compared = []
-    for column, figure in enumerate(first):
-        ratio = _ratio_words(row, column, mark=True)
-        compared.append(f"{figure}{ratio}")
+    compared = [
+        f"{figure}{_ratio_words(row, column, mark=True)}" for column, figure in enumerate(first)
+    ]
     more = len(others) - len(first)
     text = ", ".join(compared)
     return f"{text} and {more} more" if more else text

@@ -97,11 +97,11 @@ def _certain_paths(folders: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
     Of one without any folder the name alone, for the PATH.
     """
-    paths: dict[str, str] = {}
-    for program, places in folders.items():
-        if len(places) <= 1:
-            paths[program] = "/".join((*places, program))
-    return paths
+    return {
+        program: "/".join((*places, program))
+        for program, places in folders.items()
+        if len(places) <= 1
+    }
 
 
 _EFA_ENDPOINTS = frozenset({"rdm", "dgram"})

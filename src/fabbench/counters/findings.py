@@ -297,10 +297,12 @@ def _congested(
 
     `kinds`: of the NICs to judge, and TCP's own; None, for a fabric without NICs, matches none.
     """
-    ports: list[Port] = []
-    for host, traffic in hosts.items():
-        wanted = [nic for nic in traffic.nics if nic.kind in kinds]
-        ports += [Port(host, nic.name, nic.counters, traffic.seconds) for nic in wanted]
+    ports = [
+        Port(host, nic.name, nic.counters, traffic.seconds)
+        for host, traffic in hosts.items()
+        for nic in traffic.nics
+        if nic.kind in kinds
+    ]
     heavy = (strain for strain in strains(ports) if strain.is_heavy)
     of_codes = gathered((strain.sign.code, strain) for strain in heavy)
     for code, alike in of_codes.items():

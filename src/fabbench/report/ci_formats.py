@@ -167,10 +167,12 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 def _paths_among(sources: Iterable[str]) -> list[str]:
     """Return the paths among sources, the longest first: others may be a part of it."""
-    paths: set[str] = set()
-    for source in sources:
-        if "/" in source and not source.startswith("run "):  # as stored runs are called
-            paths.update(source.split(","))  # files that are read as one
+    paths = {
+        path
+        for source in sources
+        if "/" in source and not source.startswith("run ")  # as stored runs are called
+        for path in source.split(",")  # files that are read as one
+    }
     return sorted(paths, key=len, reverse=True)
 
 

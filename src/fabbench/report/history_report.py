@@ -121,11 +121,10 @@ def _change_sentences(history: History, series: Series) -> Iterator[str]:
 
 def _changed_with(change: LevelChange) -> str:
     """Say what else changed."""
-    named: list[str] = []
-    for name, (old, new) in change.different.items():
-        was = old or "(none)"
-        now = new or "(none)"
-        named.append(f"{name} {was} → {now}")
+    named = [
+        f"{name} {was or '(none)'} → {now or '(none)'}"
+        for name, (was, now) in change.different.items()
+    ]
     if not named:
         return "Nothing else that is recorded changed."
     return "Changed with it: " + ", ".join(named) + "."

@@ -295,11 +295,10 @@ class _Grid(NamedTuple):
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         """Return each label → its values, empty where a line has none."""
-        values: dict[str, Sequence[str]] = {}
-        for name in LABELS:
-            of_lines = [line.labels.get(name, "") for line in self.lines]
-            values[name] = distinct(of_lines)
-        return values
+        return {
+            name: distinct(line.labels.get(name, "") for line in self.lines)
+            for name in LABELS  # in their order
+        }
 
     def shared(self) -> Iterator[str]:
         """Yield the labels that all lines have, with their values."""

@@ -97,10 +97,11 @@ def _percent_of_links(nics: Sequence[NicTraffic], value: float | None) -> str:
 def _traffic_notes(traffic: Traffic) -> Iterator[str]:
     """Yield one sentence on balance and EFA's operations, and one for each unreadable NIC."""
     parts = [*_balances(traffic)]
-    amounts: list[str] = []  # By kind of operation, such as rdma-write
-    for family, count in traffic.families().items():
-        if count:
-            amounts.append(f"{family} {amount(count)}")
+    amounts = [
+        f"{family} {amount(count)}"
+        for family, count in traffic.families().items()  # of operations, such as rdma-write
+        if count
+    ]
     if amounts:
         parts.append("EFA " + ", ".join(amounts))
     if parts:

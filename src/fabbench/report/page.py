@@ -57,9 +57,8 @@ class RunPage:
 
 def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:
     """Return the page of a comparison alone, of runs or files."""
-    counts: Counter[str] = Counter()
-    for column, _ in comparison.inputs:
-        counts.update(log.outcome for log in column.logs)
+    logs = (log for column, _ in comparison.inputs for log in column.logs)
+    counts = Counter(log.outcome for log in logs)
     *others, base = (column.label for column in comparison.columns)
     return RunPage(
         id=f"{listed(others, limit=3)} vs {base}" if others else base,

@@ -536,10 +536,9 @@ def _fault_of(error: FabbenchError) -> Fault | None:
 
 def _warnings(counts: Counter[str], runs: int) -> str:
     """Return in how many runs each warning came; without any, how many runs there were."""
-    sentences: list[str] = []
-    for meaning, count in counts.items():
-        warned = counted(count, "run")
-        sentences.append(f"{warned} of {runs}: {meaning}")
+    sentences = [
+        f"{counted(count, 'run')} of {runs}: {meaning}" for meaning, count in counts.items()
+    ]
     return " ".join(sentences) or counted(runs, "run") + "."
 
 

@@ -94,9 +94,10 @@ class Rung:
         if self.mode or self.alone:  # a run of one node alone is as short as a sweep's test
             given = {**benchmark.sweep_defaults, **given}
         known = declared(kind)
-        values = {}
-        for name, text in given.items():
-            values[name] = parsed(known[name], text)
+        values = {
+            name: parsed(known[name], text)
+            for name, text in given.items()  # as users write them
+        }
         work: Work = kind(**values)
         # On one node alone each NIC is measured, if the benchmark can choose them
         return benchmark.each_nic(work) if self.alone else work

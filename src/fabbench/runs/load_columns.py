@@ -97,11 +97,10 @@ def load(
 def _judged_columns(columns: Sequence[Column]) -> list[Column]:
     """Return columns whose logs are judged beside those of all of them."""
     judged = iter(judged_together(_logs(columns)))
-    judged_columns: list[Column] = []
-    for column in columns:
-        logs = tuple(islice(judged, len(column.logs)))
-        judged_columns.append(replace(column, logs=logs))
-    return judged_columns
+    return [
+        replace(each, logs=tuple(islice(judged, len(each.logs))))
+        for each in columns  # each takes as many as it has
+    ]
 
 
 def _logs(columns: Sequence[Column]) -> list[Log]:
@@ -436,10 +435,10 @@ def columns_within(columns: Sequence[Column], sizes: Sizes | None) -> list[Colum
 
     Raise RequestError if none has any.
     """
-    narrowed: list[Column] = []
-    for column in columns:
-        logs = tuple(within(log, sizes) for log in column.logs)
-        narrowed.append(replace(column, logs=logs))
+    narrowed = [
+        replace(column, logs=tuple(within(log, sizes) for log in column.logs))
+        for column in columns  # also those that have none of them
+    ]
     if sizes is not None and not _sizes(narrowed):
         known = format_sizes(_sizes(columns)) or "nothing"
         raise RequestError(

@@ -527,9 +527,7 @@ def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
 
 def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator[Suspect]:
     """Yield pairs whose only log says nothing, unless an untested node is named already."""
-    tested: set[tuple[int, ...]] = set()
-    for each in fitted.classes:
-        tested.update(map(tuple, each.pairs.tolist()))
+    tested = {tuple(pair) for each in fitted.classes for pair in each.pairs.tolist()}
     for members, reason in readings.unusable.items():
         if members not in tested and untested.isdisjoint(members):
             nodes = _names_of(fitted.nodes, members)

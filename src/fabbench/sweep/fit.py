@@ -343,9 +343,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
 
 def _nics_tested(classes: Iterable[FittedClass], parts: _Parts) -> Sequence[int]:
     """Return the NICs that took part in tests, ascending."""
-    tested: set[int] = set()
-    for each in classes:
-        tested.update(np.unique(each.members).tolist())
+    tested = {part for each in classes for part in np.unique(each.members).tolist()}
     return [part for part in sorted(tested) if parts.nodes <= part < parts.first_uplink]
 
 

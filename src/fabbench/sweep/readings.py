@@ -125,11 +125,11 @@ TYPE = "type="
 
 def _types_among(group_of: Mapping[str, str]) -> Mapping[str, str]:
     """Return node → its type, of groups that are types: ``type=NAME``."""
-    types: dict[str, str] = {}
-    for node, group in group_of.items():
-        if group.startswith(TYPE):
-            types[node] = group.removeprefix(TYPE)
-    return types
+    return {
+        node: group.removeprefix(TYPE)
+        for node, group in group_of.items()  # of places, too
+        if group.startswith(TYPE)
+    }
 
 
 class Readings:
