@@ -428,7 +428,7 @@ def _of_most_measured(fitted: Fit) -> Flags:
     kinds = [each.tests.kind for each in fitted.of_two()]
     kind = np.concatenate([nothing, *kinds])
     times = np.bincount(kind, minlength=1)
-    return np.asarray(kind == times.argmax())
+    return kind == times.argmax()
 
 
 def _median_figure(readings: Readings, fitted: Fit, tests: Flags) -> float | None:
@@ -521,8 +521,7 @@ def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
     # show more.
     mostly = 2 * fitted_class.per_factor(~fast) > fitted_class.tests_of_factors()
     least = np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
-    rows: list[int] = np.flatnonzero(fitted_class.link >= least).tolist()
-    return rows
+    return np.flatnonzero(fitted_class.link >= least).tolist()
 
 
 def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator[Suspect]:

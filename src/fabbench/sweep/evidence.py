@@ -176,7 +176,7 @@ class EvidenceWriter:
         rest = "; each node is fine with others" if fine_elsewhere else ""
 
         def of_row(other: FittedClass) -> Flags:
-            return np.asarray((other.factor_of == row) & (other is fitted_class))
+            return (other.factor_of == row) & (other is fitted_class)
 
         tests = self._for_all_tests(of_row)
         servers = [node for node in pair if self._slow_role(node, tests) == _SERVER]
@@ -208,7 +208,7 @@ class EvidenceWriter:
         classes = list(self._fit.classes)
         class_numbers = self._of_class_per_test(classes.index)
         series = self._for_all_tests(lambda each: each.tests.series)
-        return np.asarray((class_numbers << 32) + series)  # a series has at most 32 bits
+        return (class_numbers << 32) + series  # a series has at most 32 bits
 
     def _tests_of(self, node: int) -> Flags:
         nodes = np.arange(len(self._fit.nodes))
@@ -218,7 +218,7 @@ class EvidenceWriter:
         """Return the tests in which any of some nodes is."""
 
         def meets(fitted_class: FittedClass) -> Flags:
-            return np.asarray(nodes[fitted_class.tests.members].any(axis=1))
+            return nodes[fitted_class.tests.members].any(axis=1)
 
         return self._for_all_tests(meets)
 

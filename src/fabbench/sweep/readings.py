@@ -88,7 +88,7 @@ class TestClass:
         own_rounding = np.log1p(np.minimum(self.rounded, 1.0))
         typical_rounding = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
         unexplained = np.maximum(np.abs(apart) - own_rounding - typical_rounding, 0.0)
-        return np.asarray(np.sign(apart) * unexplained)
+        return np.sign(apart) * unexplained
 
     @property
     def kind(self) -> Ints:
