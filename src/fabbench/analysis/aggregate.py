@@ -101,6 +101,8 @@ class ColumnRows:
     Grows while the column is read.
     """
 
+    logs: Sequence[Log]
+    """All logs of the column."""
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     empty: int = 0
     """How many rows of size 0 were left out."""
@@ -110,8 +112,6 @@ class ColumnRows:
     """Logs whose rows do not count, because of their outcome."""
     copies: int = 0
     """How many logs were left out, because they repeat the table of another."""
-    # (benchmark, case) of every log, each once, in order
-    programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
 
     def known(self, name: str) -> tuple[str, ...]:
         """Return every known value of a field, in order.
@@ -119,12 +119,10 @@ class ColumnRows:
         The benchmark and the case are also known of logs without rows that count.
         """
         index = KEYS.index(name)
-        values: list[str | None] = [key[index] for key in self.rows]
-        if name == "benchmark":
-            values += [benchmark for benchmark, _ in self.programs]
-        if name == "case":
-            values += [case for _, case in self.programs]
-        return distinct(value for value in values if value)
+        values = [key[index] for key in self.rows]
+        if name in {"benchmark", "case"}:
+            values += [getattr(log, name) for log in self.logs]
+        return distinct(filter(None, values))
 
     def metrics(self) -> set[str]:
         """Return every metric that the rows have."""
@@ -152,10 +150,9 @@ def column_rows(
     exchange. Equal tables are copies and count once, unless fabbench's markers are those of several
     executions.
     """
-    reading = ColumnRows()
+    reading = ColumnRows(logs=column.logs)
     logs_that_count: list[Log] = []
     for execution, log in enumerate(column.logs):
-        reading.programs[log.benchmark, log.case] = None
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
