@@ -37,14 +37,19 @@ _MEANINGS = """
     terminal=text table=text
     delete=runs/rm remove=runs/rm diagnose=explain analyze=explain validate=accept
 """
-_PAIRS = [pair.split("=") for pair in _MEANINGS.split()]
-MEANT = ALIASES | dict(_PAIRS)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split())
+
+
+MEANT = ALIASES | _pairs(_MEANINGS)
 """Words of other tools, and what they mean here: commands and values are taken for it."""
-SYNONYMS = {
-    "nccl-tests": "bin-dir", "hostname": "host", "target": "on",
-    "sizes": "size", "min": "min-bytes", "max": "max-bytes", "hosts": "host", "repeats": "repeat",
-    **FORMER,
-}  # fmt: skip
+_OPTIONS_ELSEWHERE = """
+    nccl-tests=bin-dir hostname=host hosts=host target=on sizes=size min=min-bytes max=max-bytes
+    repeats=repeat
+"""
+SYNONYMS = _pairs(_OPTIONS_ELSEWHERE) | FORMER
 """Names that options have in other tools, or had here, and mean just what ours mean."""
 SHORT = {
     "--efa": ("--fabric=efa", "EFA (short for --fabric efa)."),
