@@ -271,11 +271,11 @@ class Drop(NamedTuple):
     recovers: bool = True  # Whether larger sizes have the rate that it should have
 
 
-def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | None:
+def fall(series: Curve, noise: Callable[[int], float]) -> Drop | None:
     """Return the deepest fall of the rate below that of smaller sizes; None: there is none.
 
     One that neither noise nor the last printed digits explain, at sizes that matter. `noise`: size
-    → assumed deviation of the logarithm of a rate; None: not known.
+    → assumed deviation of the logarithm of a rate.
     """
     best = 0.0  # the highest rate of smaller sizes
     deepest: Drop | None = None
@@ -283,7 +283,9 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | N
     matters_from = max(rates, default=0.0) / 10  # what falls below that was slow anyway
     for at, size in enumerate(series.sizes):
         rate = rates[at]
-        least = best * (1 - _allowed_fall(size, noise)) - series.step
+        by_noise = 1 - math.exp(-SIGMAS * noise(size))
+        allowed = max(by_noise, _SMALLEST_FALL)
+        least = best * (1 - allowed) - series.step
         fell = best > matters_from and rate < least
         if fell and (deepest is None or best / rate > deepest.factor):
             later = max(rates[at + 1 :], default=0.0)
@@ -297,11 +299,3 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | N
             )
         best = max(best, rate)
     return deepest
-
-
-def _allowed_fall(size: int, noise: Callable[[int], float] | None) -> float:
-    """Return by what fraction a rate may fall that noise explains."""
-    if noise is None:
-        return _SMALLEST_FALL
-    by_noise = 1 - math.exp(-SIGMAS * noise(size))
-    return max(by_noise, _SMALLEST_FALL)
