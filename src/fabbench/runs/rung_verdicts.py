@@ -76,6 +76,11 @@ def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -
     return replace(result, state=state, why=why, bad=bad, fault_class=fault, doubts=doubted)
 
 
+def judge_lost(lost: Reasons, blank: RungResult) -> RungResult:
+    """Return what it says that nodes do not answer → why."""
+    return judged(replace(blank, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE))
+
+
 # ---------------------------------------------------------------- checks
 
 
@@ -125,8 +130,7 @@ def _judged_without_figures(
     broken hardware, a lost host. A program that does not start, crashes or hangs is a doubt.
     """
     if isinstance(error, SilentHostError):
-        lost = {error.host: str(error)}
-        return judged(replace(result, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE))
+        return judge_lost({error.host: str(error)}, result)
     if error:
         return judged(replace(result, fault_class=Fault.INFRASTRUCTURE), doubts=[str(error)])
     wrong = [each for each in ended if each.outcome != Outcome.OK]
