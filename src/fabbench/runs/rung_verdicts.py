@@ -77,7 +77,7 @@ def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -
 
 
 def judge_lost(lost: Reasons, blank: RungResult) -> RungResult:
-    """Return what it says that nodes do not answer → why."""
+    """Return that nodes were lost; `lost`: node → why."""
     return judged(replace(blank, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE))
 
 

@@ -276,9 +276,10 @@ class EvidenceWriter:
 
     def _parts_of_typical(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
-        percent: list[float] = (100 * np.exp(self._log_ratio[tests])).tolist()
-        both = format_ends(percent, "{:.0f}".format, "–")
-        return f"{both}%"
+        parts: list[float] = np.exp(self._log_ratio[tests]).tolist()
+        percent = [100 * part for part in parts]
+        ends = format_ends(percent, "{:.0f}".format, "–")
+        return f"{ends}%"
 
     def _reason(self, failed: Flags) -> str:
         """Return why these tests failed: the first reason that is known, cut after a word."""
