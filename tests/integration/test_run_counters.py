@@ -294,7 +294,7 @@ def test_executions_add_up() -> None:
     counters = ExecutionCounters(
         asked=Asked(fabric="efa", chosen=("x",), among=("a", "b")), hosts=place_pairs
     )
-    assert total([counters, counters]) == ({}, [])
+    assert total([counters, counters]) == ({}, ())
 
 
 # ---------------------------------------------------------------- live

@@ -4,7 +4,6 @@ Rails, which are pairs of network devices, have figures of their own.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -13,6 +12,7 @@ from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale, scale
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class ColumnRows:
     Grows while the column is read.
     """
 
+    logs: Sequence[Log]
+    """All logs of the column."""
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     empty: int = 0
     """How many rows of size 0 were left out."""
@@ -110,8 +112,6 @@ class ColumnRows:
     """Logs whose rows do not count, because of their outcome."""
     copies: int = 0
     """How many logs were left out, because they repeat the table of another."""
-    # (benchmark, case) of every log, each once, in order
-    programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
 
     def known(self, name: str) -> tuple[str, ...]:
         """Return every known value of a field, in order.
@@ -119,12 +119,10 @@ class ColumnRows:
         The benchmark and the case are also known of logs without rows that count.
         """
         index = KEYS.index(name)
-        values: list[str | None] = [key[index] for key in self.rows]
-        if name == "benchmark":
-            values += [benchmark for benchmark, _ in self.programs]
-        if name == "case":
-            values += [case for _, case in self.programs]
-        return tuple(dict.fromkeys(value for value in values if value))
+        values = [key[index] for key in self.rows]
+        if name in {"benchmark", "case"}:
+            values += [getattr(log, name) for log in self.logs]
+        return distinct(filter(None, values))
 
     def metrics(self) -> set[str]:
         """Return every metric that the rows have."""
@@ -152,10 +150,9 @@ def column_rows(
     exchange. Equal tables are copies and count once, unless fabbench's markers are those of several
     executions.
     """
-    reading = ColumnRows()
+    reading = ColumnRows(logs=column.logs)
     logs_that_count: list[Log] = []
     for execution, log in enumerate(column.logs):
-        reading.programs[log.benchmark, log.case] = None
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
@@ -163,9 +160,7 @@ def column_rows(
             reading.copies += 1
             continue
         logs_that_count.append(log)
-        by_key = defaultdict(list)
-        for key, point in _rows_that_count(log, placement, reading):
-            by_key[key].append(point)
+        by_key = gathered(_rows_that_count(log, placement, reading))
         for key, points in by_key.items():
             rows = reading.rows.setdefault(key, [])
             rows.extend(Row(execution, point) for point in _client_first(points))

@@ -43,6 +43,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, one_named, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, status_of
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of the sections, each once: benchmarks of several kinds have several."""
-        return tuple(dict.fromkeys(section.metric for section in self.sections))
+        return distinct(section.metric for section in self.sections)
 
 
 def compare(
@@ -373,19 +374,17 @@ def differing(stated: Iterable[_Labelled]) -> list[_Labelled]:
 
 
 def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
-    facts: dict[str, dict[str | int, None]] = {}  # each value once, in order
-    for name, value in (item for log in column.logs for item in log.facts.items()):
-        facts.setdefault(name, {})[value] = None
+    facts = gathered(item for log in column.logs for item in log.facts.items())
     bad = [log for log in column.logs if log.outcome is not Outcome.OK]
     return ColumnSummary(
         label=column.label,
         source=column.source,
         label_given=column.label_given,
         outcome=worst_of(column.logs),
-        reasons=tuple(dict.fromkeys(map(_outcome_and_reason, bad))),
+        reasons=distinct(map(_outcome_and_reason, bad)),
         not_ok=len(bad),
         executions=len(column.logs) - reading.copies,
-        facts={name: tuple(values) for name, values in facts.items()},
+        facts={name: distinct(values) for name, values in facts.items()},
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
         hidden=len(reading.hidden),

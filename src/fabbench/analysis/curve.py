@@ -8,12 +8,13 @@ fitted to relative errors.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
 from fabbench.analysis.statistics import dot, median
 from fabbench.model.log import Labels, Log, Point
+from fabbench.model.mappings import gathered
 
 _LEAST = 4  # points of a regime
 _MOST = 3  # regimes
@@ -71,7 +72,7 @@ class Regime(NamedTuple):
 class _Sample(NamedTuple):
     """What one row says of its size."""
 
-    metric: str  # that of the rate
+    size: int
     time: float
     rate: float
 
@@ -83,20 +84,19 @@ class _Kind(NamedTuple):
     metric: str
 
 
-_BySize: TypeAlias = dict[int, list[_Sample]]
-
-
-def _sample(point: Point) -> _Sample | None:
-    """Return the time and the rate of a row; None: it has no size, or neither of them."""
-    values = dict(zip(point.metrics, point.values, strict=True))
-    metric = next((name for name in _RATES if values.get(name)), "")
-    time = values.get("time") or values.get("latency") or 0.0
-    if not point.size or not (time or metric):
-        return None
-    rate = values[metric] if metric else point.size / time
-    if not rate:  # the time is infinite
-        return None
-    return _Sample(metric or OF_TIME, time or point.size / rate, rate)
+def _samples(points: Iterable[Point]) -> Iterator[tuple[_Kind, _Sample]]:
+    """Yield the time and the rate of rows; nothing of a row without a size, or with neither."""
+    for point in points:
+        values = dict(zip(point.metrics, point.values, strict=True))
+        metric = next((name for name in _RATES if values.get(name)), "")
+        time = values.get("time") or values.get("latency") or 0.0
+        size = point.size
+        if not size or not (time or metric):
+            continue
+        rate = values[metric] if metric else size / time
+        if rate:  # else the time is infinite
+            kind = _Kind(_label_words(point.labels), metric or OF_TIME)
+            yield kind, _Sample(size, time or size / rate, rate)
 
 
 def series_of(log: Log) -> list[Curve]:
@@ -104,20 +104,12 @@ def series_of(log: Log) -> list[Curve]:
 
     Where only times are printed, the rate is size / time.
     """
-    by_kind: dict[_Kind, _BySize] = {}
-    for point in log.points:
-        sample = _sample(point)
-        if sample is not None:
-            kind = _Kind(_label_words(point.labels), sample.metric)
-            by_size = by_kind.setdefault(kind, {})
-            by_size.setdefault(point.size, []).append(sample)
     curves: list[Curve] = []
-    for kind, by_size in by_kind.items():
-        curve = _curve(*kind, by_size)
+    for kind, samples in gathered(_samples(log.points)).items():
         # A median may lie between two printed figures.
-        printed = [sample.rate for samples in by_size.values() for sample in samples]
+        printed = [sample.rate for sample in samples]
         step = printed_step(str(log.benchmark), kind.metric, printed)
-        curves.append(curve._replace(step=step))
+        curves.append(_curve(kind, samples, step))
     return sorted(curves, key=lambda curve: -len(curve.sizes))
 
 
@@ -126,13 +118,20 @@ def _label_words(labels: Labels) -> str:
     return " ".join(pairs)
 
 
-def _curve(labels: str, metric: str, by_size: Mapping[int, Sequence[_Sample]]) -> Curve:
+def _curve(kind: _Kind, samples: Iterable[_Sample], step: float) -> Curve:
     # Of a size that was measured several times the medians count.
+    by_size = gathered((sample.size, sample) for sample in samples)
     sizes = sorted(by_size)
-    samples = [by_size[size] for size in sizes]
-    times = [median(sample.time for sample in each) for each in samples]
-    rates = [median(sample.rate for sample in each) for each in samples]
-    return Curve(labels, metric, tuple(sizes), tuple(times), tuple(rates))
+    alike = [by_size[size] for size in sizes]
+    times = [median(sample.time for sample in each) for each in alike]
+    rates = [median(sample.rate for sample in each) for each in alike]
+    return Curve(
+        *kind,
+        tuple(sizes),
+        tuple(times),
+        tuple(rates),
+        step,
+    )
 
 
 # ---------------------------------------------------------------- regimes
@@ -272,11 +271,11 @@ class Drop(NamedTuple):
     recovers: bool = True  # Whether larger sizes have the rate that it should have
 
 
-def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | None:
+def fall(series: Curve, noise: Callable[[int], float]) -> Drop | None:
     """Return the deepest fall of the rate below that of smaller sizes; None: there is none.
 
     One that neither noise nor the last printed digits explain, at sizes that matter. `noise`: size
-    → assumed deviation of the logarithm of a rate; None: not known.
+    → assumed deviation of the logarithm of a rate.
     """
     best = 0.0  # the highest rate of smaller sizes
     deepest: Drop | None = None
@@ -284,7 +283,9 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | N
     matters_from = max(rates, default=0.0) / 10  # what falls below that was slow anyway
     for at, size in enumerate(series.sizes):
         rate = rates[at]
-        least = best * (1 - _allowed_fall(size, noise)) - series.step
+        by_noise = 1 - math.exp(-SIGMAS * noise(size))
+        allowed = max(by_noise, _SMALLEST_FALL)
+        least = best * (1 - allowed) - series.step
         fell = best > matters_from and rate < least
         if fell and (deepest is None or best / rate > deepest.factor):
             later = max(rates[at + 1 :], default=0.0)
@@ -298,11 +299,3 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | N
             )
         best = max(best, rate)
     return deepest
-
-
-def _allowed_fall(size: int, noise: Callable[[int], float] | None) -> float:
-    """Return by what fraction a rate may fall that noise explains."""
-    if noise is None:
-        return _SMALLEST_FALL
-    by_noise = 1 - math.exp(-SIGMAS * noise(size))
-    return max(by_noise, _SMALLEST_FALL)

@@ -5,20 +5,19 @@ k nodes, so busbw may exceed their rate with few nodes. A low figure comes with 
 that its log does not exclude.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from functools import partial
-from typing import TypeVar
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import Published, Role, deciding, published
 from fabbench.catalog.systems import NVLINK, rows_of
 from fabbench.model.log import METRICS, Metric
-from fabbench.model.units import Scale, format_decimal, format_size
+from fabbench.model.mappings import distinct, gathered
+from fabbench.model.units import Scale, format_decimal, format_ends, format_size
 
-_Value = TypeVar("_Value", int, float)
 SLACK = 1.03
 """More than this factor above the ceiling is impossible; less is rounding of nominal rates."""
 TOLERANCE = 0.9
@@ -119,13 +118,13 @@ class Expectation:
         `alike`: those of others, of which all but the figures is the same.
         """
         known = (self, *alike)
-        figures = _ends([each.value for each in known], self.scale.text)
+        figures = format_ends([each.value for each in known], self.scale.text)
         unit = self.scale.unit
         text = f"{self._words()}: {figures} {unit}".rstrip()
         if self.size:
-            text += " at " + _ends([each.size for each in known], format_size)
+            text += " at " + format_ends([each.size for each in known], format_size)
         if self.ceiling and self.share:
-            percent = _ends([100 * (each.share or 0.0) for each in known], _whole)
+            percent = format_ends([100 * (each.share or 0.0) for each in known], _whole)
             of = self.setting.bound
             ceiling = self.scale.quantity(self.ceiling)
             text += f", {percent} % of the ceiling of {of} ({ceiling})"
@@ -162,7 +161,7 @@ class Expectation:
     def _published_words(self) -> str:
         """Return a sentence with the published figures, and the nodes and systems they are of."""
         unit = self.scale.unit
-        figures = _ends(self.range or (), self.scale.text)
+        figures = format_ends(self.range or (), self.scale.text)
         figures = f"{figures} {unit}"
         # Sizes are said unless they are that of the figure that is judged.
         sizes = {figure.size for figure in self.figures}
@@ -173,12 +172,6 @@ class Expectation:
         systems = dict.fromkeys(figure.system for figure in self.figures)
         words = self.setting.described(nodes, systems)
         return f"Published for {words}: {figures}."
-
-
-def _ends(values: Sequence[_Value], write: Callable[[_Value], str]) -> str:
-    """Write the least and the greatest of values: ``"10 to 12"``, or ``"10"``."""
-    ends = (min(values), max(values))
-    return " to ".join(dict.fromkeys(map(write, ends)))
 
 
 _whole = partial(format_decimal, decimals=0)
@@ -346,11 +339,12 @@ def _judged_rate(expected: Expectation, known: Sequence[Published]) -> Expectati
 
 def _comparable(known: Sequence[Published], largest: int, least: int) -> list[Published]:
     """Return the figures of the comparable size, of each number of nodes."""
-    figures: list[Published] = []
-    for nodes in dict.fromkeys(figure.nodes for figure in known):
-        alike = [figure for figure in known if figure.nodes == nodes]
-        figures += _at_comparable_size(alike, largest, least)
-    return figures
+    by_nodes = gathered((figure.nodes, figure) for figure in known)
+    return [
+        figure
+        for alike in by_nodes.values()
+        for figure in _at_comparable_size(alike, largest, least)
+    ]
 
 
 def _at_comparable_size(figures: Sequence[Published], largest: int, least: int) -> list[Published]:
@@ -443,7 +437,7 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
     words = {"nics": used, "usual": usual, "tcp": _tcp_words(setting, value)}
     rows = (row for row in rows_of("slow.csv") if row["when"] in holds)
     causes = (row["cause"].format(**words) for row in rows)
-    return tuple(dict.fromkeys(causes))[:3]
+    return distinct(causes)[:3]
 
 
 def _kind_of_cause(setting: Setting, metric: Metric) -> str:
@@ -467,7 +461,5 @@ def _tcp_words(setting: Setting, value: float) -> str:
     rates = sorted(each.value for each in deciding(known, setting.nodes))
     if not rates or value > rates[-1] * 1.25:  # much faster than any TCP
         return "TCP"
-    ends = (rates[0] / 1e9, rates[-1] / 1e9)
-    written = dict.fromkeys(format(end, "g") for end in ends)
-    both = " to ".join(written)
+    both = format_ends([rate / 1e9 for rate in rates], "{:g}".format)
     return f"TCP, which gave {both} GB/s"

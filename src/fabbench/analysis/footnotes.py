@@ -15,6 +15,7 @@ from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
 from fabbench.model import records
 from fabbench.model.log import Outcome, Severity
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_size, format_sizes
 
@@ -131,9 +132,7 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     silent = [column for column in columns if not _transport_words(column)]
     if silent:
         yield _silent_words(silent)
-    alike: dict[str, list[str]] = {}
-    for column in columns:
-        alike.setdefault(_transport_words(column), []).append(column.label)
+    alike = gathered((_transport_words(column), column.label) for column in columns)
     alike.pop("", None)
     transports: list[str] = []
     for shown, labels in alike.items():
@@ -158,11 +157,12 @@ def _silent_words(silent: Sequence[ColumnSummary]) -> str:
 
 def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs show besides figures and notes, and what to do about it."""
-    columns_with: dict[tuple[str, str], list[str]] = {}
-    for column in columns:
-        for finding in column.findings:
-            if finding.severity is not Severity.NOTE:
-                columns_with.setdefault((finding.meaning, finding.advice), []).append(column.label)
+    columns_with = gathered(
+        ((finding.meaning, finding.advice), column.label)
+        for column in columns
+        for finding in column.findings
+        if finding.severity is not Severity.NOTE
+    )
     for (meaning, advice), labels in columns_with.items():
         where = ", ".join(labels)
         yield f"{where}: {meaning} {advice}".rstrip()
@@ -200,7 +200,7 @@ def _conditions(comparison: Comparison) -> str:
         if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}
     }
     program = [same[name] for name in _PROGRAM if name in same]
-    parts = list(dict.fromkeys(program))
+    parts = list(distinct(program))
     for name, (one, several) in _COUNTED.items():
         if name in same:
             noun = one if same[name] == "1" else several

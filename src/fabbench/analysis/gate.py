@@ -36,7 +36,7 @@ from fabbench.analysis.statistics import (
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import key_words
-from fabbench.model.units import format_decimal, format_size, format_sizes
+from fabbench.model.units import format_decimal, format_percent, format_size, format_sizes
 from fabbench.plan.gates import AT_LEAST, Gate, require_limits
 
 _Inputs: TypeAlias = Sequence[tuple[Column, ColumnRows]]
@@ -407,8 +407,7 @@ class _Check:
         loss = _loss(section, compared)
         if not self._gate.relative:
             return section.scale.quantity(loss)
-        percent = format_decimal(100 * loss / compared.base.value, 1)
-        return f"{percent} %"
+        return format_percent(loss / compared.base.value, 1)
 
     def _allowed_words(self, section: ComparisonSection) -> str:
         # By how much it may be worse: to a factor, by a fraction, or by an amount.
@@ -416,7 +415,7 @@ class _Check:
         if self._gate.is_ratio:
             return f"{format_decimal(bound, 2)} x"
         if self._gate.relative:
-            return f"{format_decimal(100 * bound, 2)} %"
+            return format_percent(bound, 2)
         return section.scale.quantity(bound)
 
     def _judged_by_limit(self, section: ComparisonSection, size: int, new: Figure) -> _Remark:
@@ -424,7 +423,7 @@ class _Check:
         bound = self._gate.bound
         share = ""
         if self._gate.needs_ceiling:
-            share = f", {format_decimal(100 * bound, 2)} % of the ceiling"
+            share = f", {format_percent(bound, 2)} of the ceiling"
             bound *= self._ceiling(section, size)
         least = self._gate.kind == AT_LEAST
         beyond = bound - new.value if least else new.value - bound
@@ -486,5 +485,5 @@ def _loss_words(section: ComparisonSection, ratio: float) -> str:
     """Describe the loss of a ratio below 1: ``"A loss of 17 %"``; a ratio from 1 up as one."""
     loss = 1 / ratio - 1 if section.metric.lower_is_better else 1 - ratio
     if loss > 0:
-        return f"A loss of {format_decimal(100 * loss, 1)} %"
+        return f"A loss of {format_percent(loss, 1)}"
     return f"A ratio of {format_decimal(ratio, 2)}"

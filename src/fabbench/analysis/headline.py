@@ -20,7 +20,7 @@ from fabbench.analysis.compare import (
 )
 from fabbench.analysis.statistics import Difference, RowTest
 from fabbench.model.log import Outcome
-from fabbench.model.units import format_bounds, format_change, format_size, scale
+from fabbench.model.units import format_bounds, format_change, format_ends, format_size, scale
 
 _MAX_QUOTED = 3  # columns besides the base that are quoted
 _MAX_SPANS = 3
@@ -96,10 +96,9 @@ def _with_bounds(ratio: float, test: RowTest) -> str:
 def _first_figures(others: Sequence[str], row: ComparisonRow) -> str:
     """Return the first figures, each with its ratio, and how many more there are."""
     first = others[:_MAX_QUOTED]
-    compared = []
-    for column, figure in enumerate(first):
-        ratio = _ratio_words(row, column, mark=True)
-        compared.append(f"{figure}{ratio}")
+    compared = [
+        f"{figure}{_ratio_words(row, column, mark=True)}" for column, figure in enumerate(first)
+    ]
     more = len(others) - len(first)
     text = ", ".join(compared)
     return f"{text} and {more} more" if more else text
@@ -119,8 +118,7 @@ def _repeats_words(section: ComparisonSection) -> str:
 def _count(section: ComparisonSection) -> str:
     """Return how many repeats the figures have: ``"3"``, ``"3 to 5"``."""
     counts = {figure.n for row in section.rows for figure in row.figures if figure}
-    ends = dict.fromkeys((min(counts), max(counts)))
-    return " to ".join(map(str, ends))
+    return format_ends(counts, str)
 
 
 class _Span(NamedTuple):

@@ -23,11 +23,10 @@ from fabbench.analysis.compare import (
 )
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest, mean
 from fabbench.model.log import Metric, Outcome
-from fabbench.model.units import format_bounds, format_change, format_decimal, format_size
+from fabbench.model.units import format_bounds, format_change, format_percent, format_size
 
 RANGE_FACTOR = 3.0
 MAX_RANGES = 5
-_SAME_PERCENT = format_decimal(100 * EQUIVALENT, 1)
 
 
 class Trend(StrEnum):
@@ -250,7 +249,7 @@ def _range_words(ratios: Collection[float]) -> str:
 def _trend_words(part: _Range, label: str) -> str:
     if part.trend is Trend.MIXED:
         return _mixed_words(part, label)
-    same = f"The same within {_SAME_PERCENT} %" if part.tests else "Both display as 0"
+    same = f"The same within {format_percent(EQUIVALENT, 1)}" if part.tests else "Both display as 0"
     words = {
         Trend.SAME: same,
         Trend.AHEAD: f"{label} is ahead",
@@ -291,7 +290,7 @@ def would_decide(counts: Sequence[int | None], *, once: bool) -> str:
 
 def confidence(level: float) -> str:
     """Format the confidence of an interval: ``"95 %"``."""
-    return f"{format_decimal(100 * (1 - level), 1)} %"
+    return format_percent(1 - level, 1)
 
 
 def bounds(tests: Sequence[RowTest], ratios: Collection[float]) -> str:

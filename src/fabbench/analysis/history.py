@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fabbench.analysis.change_points import FEWEST, watched
 from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Sizes
 
 NOTICED = 0.1
@@ -95,19 +96,15 @@ class History:
 
     def distinguishing(self, named: Sequence[str]) -> tuple[str, ...]:
         """Return the names in keys that distinguish series with the same values for `named`."""
-        groups: dict[tuple[str | None, ...], list[Series]] = {}
-        for each in self.series:
-            values = tuple(each.key.get(name) for name in named)
-            groups.setdefault(values, []).append(each)
-        names: dict[str, None] = {}
-        for group in groups.values():
-            names |= dict.fromkeys(_differing(group))
+        values = [tuple(map(each.key.get, named)) for each in self.series]
+        groups = gathered(zip(values, self.series, strict=True))
+        names = distinct(name for group in groups.values() for name in _differing(group))
         return tuple(name for name in names if name not in named)
 
 
 def _differing(group: Sequence[Series]) -> Iterator[str]:
     """Yield the names in keys of which some series have other values."""
-    for name in dict.fromkeys(name for each in group for name in each.key):
+    for name in distinct(name for each in group for name in each.key):
         if len({each.key.get(name) for each in group}) > 1:
             yield name
 
@@ -152,9 +149,8 @@ def _different_circumstances(
 
     Several runs on each side are compared: noise may move a change by a run or two.
     """
-    names: dict[str, None] = {}
-    for point in (*before, *after):
-        names |= dict.fromkeys(point.circumstances)
+    points = (*before, *after)
+    names = distinct(name for point in points for name in point.circumstances)
     different = {}
     for name in names:
         old = _usual_circumstance(before, name)

@@ -17,7 +17,7 @@ from fabbench.analysis.statistics import dot, mean, median, squares, t_quantile
 from fabbench.model import records
 from fabbench.model.log import Log, Severity
 from fabbench.model.messages import key_words
-from fabbench.model.units import format_decimal
+from fabbench.model.units import format_percent
 
 LEVEL = 0.01
 LEAST = 4
@@ -187,4 +187,4 @@ def _shown_by_it_alone(log: Log, others: Sequence[Log]) -> list[str]:
 
 
 def _percent(part: float) -> str:
-    return f"{format_decimal(100 * abs(part), 1)} %"
+    return format_percent(abs(part), 1)

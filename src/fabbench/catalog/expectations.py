@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fabbench.catalog.systems import records, rows_of
 from fabbench.model.fabrics import INTRA_HOST, networks, providers
@@ -103,17 +103,11 @@ def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]
     return [figure for figure in measured if figure.nodes in nearest]
 
 
-def _in_base_units(row: Mapping[str, str]) -> Mapping[str, str]:
+def _in_base_units(row: Mapping[str, str]) -> Mapping[str, Any]:
     # A row of published figures, with rates in bytes per second, times in seconds, sizes in bytes.
-    cells = dict(row)
-    unit = cells.pop("unit")
-    factor = RATE_UNITS[unit] if unit in RATE_UNITS else TIME_UNITS[unit]
-    value = float(cells["value"]) * factor
-    cells["value"] = str(value)
-    if cells["size"]:
-        size = parse_size(cells["size"])
-        cells["size"] = str(size)
-    return cells
+    factor = {**RATE_UNITS, **TIME_UNITS}[row["unit"]]
+    size = parse_size(row["size"]) if row["size"] else None
+    return {**row, "value": float(row["value"]) * factor, "size": size}
 
 
 PAIRS = "pairs"

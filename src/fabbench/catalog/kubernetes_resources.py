@@ -131,12 +131,8 @@ They are there to keep other pods away.
 
 MIB = 1 << 20
 
-_SUFFIXES = {"": Fraction(1)}
-for _power, _letter in enumerate("mun", start=1):
-    _SUFFIXES[_letter] = Fraction(1, 1000**_power)
-for _power, _letter in enumerate("kMGTPE", start=1):
-    _SUFFIXES[_letter] = Fraction(1000**_power)
-    _SUFFIXES[f"{_letter.upper()}i"] = Fraction(1024**_power)
+_PREFIXES = "num kMGTPE"
+"""The letters of suffixes: each stands for the next power of 1000, or of 1024 before an `i`."""
 _QUANTITY = re.compile(
     r"([+-]?(?:\d++(?:\.\d*+)?|\.\d++))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
 )
@@ -151,11 +147,14 @@ def parse_quantity(value: str | int) -> Fraction:
     match = _QUANTITY.fullmatch(str(value))
     if match is None:
         raise ValueError(f"{value!r} is not a Kubernetes quantity such as 8, 500m or 5120Mi")
-    number, exponent, suffix = match.groups()
+    number, exponent, suffix = match.groups("")
     if exponent:
         power = int(exponent[1:])  # behind the e
         return Fraction(number) * Fraction(10) ** power
-    return Fraction(number) * _SUFFIXES[suffix or ""]
+    base = Fraction(1024 if suffix.endswith("i") else 1000)
+    letter = suffix[:1].replace("K", "k") or " "  # Ki is 1024, and k is 1000
+    power = _PREFIXES.index(letter) - _PREFIXES.index(" ")
+    return Fraction(number) * base**power
 
 
 def whole_number(value: str | int) -> int:

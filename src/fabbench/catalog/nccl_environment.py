@@ -5,11 +5,13 @@ instead of falling back to another.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
+from fabbench.catalog.systems import rows_of
 from fabbench.model.fabrics import NO_NETWORK, provider
 from fabbench.model.hosts import Host
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, distinct
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
@@ -22,23 +24,6 @@ SUBSYSTEMS = "INIT,NET,ENV"
 # for NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host
 UNKNOWN_INTERFACE = "^docker,lo,veth"
 
-# If inherited, they would make a configuration measure something other than its name says.
-_MISLEADING = (
-    "NCCL_NET",
-    "NCCL_HOSTID",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_MNNVL_ENABLE",
-    "NCCL_TESTS_SPLIT",
-    "NCCL_TESTS_SPLIT_MASK",
-    "NCCL_P2P_DISABLE",
-    "NCCL_P2P_LEVEL",
-    "NCCL_SHM_DISABLE",
-    "NCCL_IB_DISABLE",
-    "FI_PROVIDER",
-    "FI_EFA_USE_DEVICE_RDMA",
-    "FI_EFA_IFACE",
-)
 REASONS = {
     "NCCL_NET": "fails where NCCL would fall back to another network",
     "NCCL_TUNER_PLUGIN": (
@@ -50,8 +35,6 @@ REASONS = {
     "NCCL_DEBUG": "the log has to show the network that was used",
 }
 """Variable → why it is set, or unset."""
-_SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
-_IB = {**_SOCKETS, "NCCL_NET": "IB"}
 NIC_SELECTORS = {
     "efa": ("FI_EFA_IFACE", ""),
     "ib": ("NCCL_IB_HCA", "="),
@@ -67,24 +50,14 @@ class NcclEnvironment(NamedTuple):
     unset: tuple[str, ...] = ()
 
 
-_NETWORKS: Mapping[str, Mapping[str, str]] = {
-    "efa": {"NCCL_NET": PLUGIN, "FI_PROVIDER": "efa"},
-    "tcp": _SOCKETS,
-    "ib": _IB,
-    "roce": _IB,
-    "gib": {"NCCL_NET": "gIB"},
-    "tcpxo": {"NCCL_NET": "FasTrak"},
-    "shm": {**_SOCKETS, "NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"},
-    "p2p": _SOCKETS,
-    # What NVLink does not carry goes over sockets, and shows; MNNVL takes CUDA's virtual memory
-    # (cuMem).
-    "nvlink": {**_SOCKETS, "NCCL_MNNVL_ENABLE": "1"},
-}
-_ALSO_UNSET = {
-    # Images and the plugin set these for EFA; they change what sockets do.
-    "tcp": ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE"),
-    "nvlink": ("NCCL_CUMEM_ENABLE",),
-}
+@cache
+def _rows() -> Sequence[Mapping[str, str]]:
+    """Return the rows of nccl_environment.csv."""
+    return [*rows_of("nccl_environment.csv")]
+
+
+def _is_for(fabrics: str, fabric: str) -> bool:
+    return not fabrics or fabric in fabrics.split()
 
 
 def environment(
@@ -96,9 +69,11 @@ def environment(
     NCCL_DEBUG. `devices`, if any, are the only ones to use. Variables that programs could inherit
     and that would change what is measured are to be unset.
     """
+    rows = [row for row in _rows() if _is_for(row["fabrics"], fabric)]
+    network = {row["variable"]: row["value"] for row in rows if row["value"]}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),  # the platform's, of all hosts
-        **(_NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}),
+        **(network or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}),
     }
     if fabric not in NO_NETWORK:  # on GB200 racks NVLink would carry traffic between hosts
         env["NCCL_MNNVL_ENABLE"] = "0"
@@ -114,7 +89,7 @@ def environment(
     env["NCCL_DEBUG"] = debug
     env["NCCL_DEBUG_SUBSYS"] = SUBSYSTEMS
     env["NCCL_DEBUG_FILE"] = DEBUG_FILE
-    inherited = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
+    inherited = (row["variable"] for row in rows if not row["value"])
     unset = tuple(name for name in inherited if name not in env)
     return NcclEnvironment(env=env, unset=unset)
 
@@ -130,7 +105,7 @@ def _socket_interface(hosts: Sequence[Host]) -> str:
     """
     if all(host.virtual for host in hosts):  # all are on one machine
         return "=lo"
-    names = list(dict.fromkeys(host.interface for host in hosts))
+    names = distinct(host.interface for host in hosts)
     if all(names):  # each host's is known
         return "=" + ",".join(names)
     return UNKNOWN_INTERFACE if len(hosts) > 1 else ""  # inside one host any will do

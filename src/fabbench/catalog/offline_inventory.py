@@ -20,6 +20,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import System, require_system
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan, Variant
 
@@ -96,11 +97,11 @@ def _certain_paths(folders: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
     Of one without any folder the name alone, for the PATH.
     """
-    paths: dict[str, str] = {}
-    for program, places in folders.items():
-        if len(places) <= 1:
-            paths[program] = "/".join((*places, program))
-    return paths
+    return {
+        program: "/".join((*places, program))
+        for program, places in folders.items()
+        if len(places) <= 1
+    }
 
 
 _EFA_ENDPOINTS = frozenset({"rdm", "dgram"})
@@ -193,7 +194,7 @@ def _searched_folders(
     subfolders = [name for name in BELOW_PREFIX if name and _ends_one(usual, name)]
     subfolders += needs.subfolders
     folders = [below(path, name) for path in variant.paths for name in subfolders]
-    return tuple(dict.fromkeys((*folders, *usual)))
+    return distinct((*folders, *usual))
 
 
 def _ends_one(folders: Sequence[str], name: str) -> bool:

@@ -8,10 +8,10 @@ MaximumEfaInterfaces; results are per region.
 import csv
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
@@ -130,23 +130,23 @@ def types_with(gpus: Collection[str], gpus_per_host: object, nics: object) -> li
     return fitting
 
 
-def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
+_FLAGS = {"yes": True, "no": False}
+
+
+def records(
+    kind: type[T],
+    rows: Iterable[Mapping[str, Any]],
+) -> Iterator[T]:
     """Return rows as values of a dataclass, by the types of its fields.
 
     Empty cells are its defaults.
     """
-    readers = {field.name: _cell_reader(field.type) for field in fields(kind)}  # type: ignore[arg-type]
+    import msgspec
+
     for row in rows:
-        values = {name: readers[name](cell) for name, cell in row.items() if cell}
-        yield kind(**values)
-
-
-def _cell_reader(declared: Any) -> Callable[[str], Any]:
-    """Return what reads a cell of a declared type: a class, or the first of a union."""
-    if declared is bool:
-        return "yes".__eq__
-    kind: type[Any] = next(iter(get_args(declared)), declared)
-    return kind
+        filled = [(name, cell) for name, cell in row.items() if cell]
+        values = {name: _FLAGS.get(cell, cell) for name, cell in filled}
+        yield msgspec.convert(values, kind, strict=False)  # numbers are texts in a table
 
 
 def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[str, str]]:

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 
 from fabbench.catalog.systems import rows_of
+from fabbench.model.mappings import gathered
 
 _ANY_FILE = "*"
 _PLUGIN = "NET/OFI"
@@ -46,8 +47,7 @@ def _index() -> Mapping[str, list[tuple[str, str]]]:
 
     That is whether an error follows: `yes` if it always does.
     """
-    index: dict[str, list[tuple[str, str]]] = {}
-    for row in rows_of("warnings.csv"):
-        candidate = row["words"], row["error"]
-        index.setdefault(row["file"], []).append(candidate)
-    return MappingProxyType(index)
+    rows = list(rows_of("warnings.csv"))
+    files = (row["file"] for row in rows)
+    candidates = ((row["words"], row["error"]) for row in rows)
+    return MappingProxyType(gathered(zip(files, candidates, strict=True)))

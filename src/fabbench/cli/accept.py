@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -97,9 +97,7 @@ def command(
     # How sentences, runs, sweeps and checks of nodes are shown
     shown = (terminal.notify, watching, watching_sweep, terminal.changing)
     with interruptible():
-        certificate = Acceptance(
-            request, how, cast("Certificate | None", line.resumed), *shown
-        ).accept()
+        certificate = Acceptance(request, how, line.resumed, *shown).accept()
     if program := value_of(line.given, "print_cordon"):
         lines = [cordon_command(program, *each) for each in certificate.bad_nodes.items()]
         terminal.write_drawn("".join(f"{line}\n" for line in lines))

@@ -3,7 +3,6 @@
 `fabbench.model.options` declares them.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -19,6 +18,7 @@ from fabbench.cli.commands import MEANT, RESUMED, SYNONYMS, VERBOSE, WORDS
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import FORMER, RARE, Flag, Launchers, Option, Type, declared, flat
 from fabbench.model.patterns import lazy
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from fabbench.config.given import Given, GivenOptions
     from fabbench.config.sections import Config
-    from fabbench.report.certificate import Certificate
-    from fabbench.runs.store import StoredRun
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 ResultT = TypeVar("ResultT")
@@ -197,10 +195,8 @@ def launcher_options(
 
 def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
     """Return one option of some launchers. Where their texts differ, each names its launchers."""
-    texts = defaultdict(list)
-    for launcher, option in by_launcher.items():
-        default = f" Default: {option.default}." if option.default else ""
-        texts[f"{option.help}{default}"].append(launcher)
+    declared_by = by_launcher.items()
+    texts = gathered((_help_with_default(option), name) for name, option in declared_by)
     sentences = []
     for text, launchers in texts.items():
         names = ", ".join(launchers)
@@ -213,6 +209,10 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     # Defaults are in the text, as launchers may differ in them
     any_of_them = next(iter(by_launcher.values()))
     return _click_option(replace(any_of_them, help=about, default=""))
+
+
+def _help_with_default(option: Option) -> str:
+    return f"{option.help} Default: {option.default}." if option.default else option.help
 
 
 def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
@@ -250,8 +250,8 @@ class CommandLine(NamedTuple):
     """Options that the user typed, and how they are written."""
     subcommand: str | None
     """The command of a group that is called, if there is one."""
-    resumed: "StoredRun | Certificate | None"
-    """What it goes on with."""
+    resumed: Any
+    """What it goes on with: a run, a sweep or a certificate, as the command knows; else None."""
     verbose: bool
 
 

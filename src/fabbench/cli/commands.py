@@ -10,11 +10,12 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import click
 
+from fabbench.catalog.systems import rows_of
 from fabbench.cli import terminal
 from fabbench.model.compat import override
 from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest
@@ -36,14 +37,19 @@ _MEANINGS = """
     terminal=text table=text
     delete=runs/rm remove=runs/rm diagnose=explain analyze=explain validate=accept
 """
-_PAIRS = [pair.split("=") for pair in _MEANINGS.split()]
-MEANT = ALIASES | dict(_PAIRS)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split())
+
+
+MEANT = ALIASES | _pairs(_MEANINGS)
 """Words of other tools, and what they mean here: commands and values are taken for it."""
-SYNONYMS = {
-    "nccl-tests": "bin-dir", "hostname": "host", "target": "on",
-    "sizes": "size", "min": "min-bytes", "max": "max-bytes", "hosts": "host", "repeats": "repeat",
-    **FORMER,
-}  # fmt: skip
+_OPTIONS_ELSEWHERE = """
+    nccl-tests=bin-dir hostname=host hosts=host target=on sizes=size min=min-bytes max=max-bytes
+    repeats=repeat
+"""
+SYNONYMS = _pairs(_OPTIONS_ELSEWHERE) | FORMER
 """Names that options have in other tools, or had here, and mean just what ours mean."""
 SHORT = {
     "--efa": ("--fabric=efa", "EFA (short for --fabric efa)."),
@@ -111,16 +117,12 @@ _WHERE = "Where"  # Of options that say where to run
 _SET = "Set with --set KEY=VALUE"
 _MAX_LAUNCHERS_IN_TITLE = 3  # Launchers that the title of a section names
 _SECTION_ORDER = {_BENCHMARK: 0, _OPTIONS: 1, _WHERE: 2, _SET: 4}  # Those of launchers: 3
-_COMMON_OPTIONS = frozenset({
-    *("collectives", "tests", "test", "program", "min_bytes", "max_bytes", "sizes", "iterations"),
-    *("devices", "fabrics", "efa", "ab", "repeats", "env", "dry_run", "mode", "resume"),
-    *("on", "as_form", "hosts", "hostfile", "nodes", "gpus", "instance_type", "rare"),
-    *("gates", "baseline", "groups", "benchmarks", "arms", "deep", "form", "output"),
-    *("older_than", "whole", "yes", "everywhere", "force"),
-})  # fmt: skip
-"""The options of commands with many that ``-h`` shows."""
-# Left out of others
-_RARE_OPTIONS = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})
+
+
+@cache
+def _short_help() -> Mapping[str, str]:
+    """Return option → which of those that ``-h`` has or lacks it is: `common` or `rare`."""
+    return {row["option"]: row["which"] for row in rows_of("short_help.csv", "fabbench.cli")}
 
 
 class SectionedCommand(click.Command):
@@ -244,12 +246,10 @@ def _on_one_line(rows: Sequence[HelpRow], width: int) -> list[HelpRow]:
 
 def _is_common(command: click.Command, option: click.Parameter) -> bool:
     """Return whether ``-h`` has an option: of commands with sections the common ones."""
-    name = option.name or ""
     if "--help" in option.opts:  # The last line of `-h` names it
         return False
-    if isinstance(command, SectionedCommand):
-        return name in _COMMON_OPTIONS
-    return name not in _RARE_OPTIONS
+    which = _short_help().get(option.name or "")
+    return which == "common" if isinstance(command, SectionedCommand) else which != "rare"
 
 
 def _print_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it

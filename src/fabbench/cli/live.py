@@ -272,13 +272,9 @@ class SweepScreen(_Screen):
         from fabbench.runs.report_pages import sweep_report  # which other commands do not need
 
         document = self._document
-        return sweep_report(
-            readings_of(document),
-            [each.result for each in results],
-            tolerance=document.tolerance,
-            confidence=document.confidence,
-            rows=get_terminal_size().lines - _LINES_AROUND_MATRIX,
-        )
+        readings = readings_of(document, [each.result for each in results])
+        rows = get_terminal_size().lines - _LINES_AROUND_MATRIX
+        return sweep_report(readings, document, rows=rows)
 
     @override
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:

@@ -177,10 +177,11 @@ def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
     from fabbench.report.table import Table
 
     rows = [_run_row(run, form) for run in runs]
-    kept = []  # indexes of the columns to show
-    for index, name in enumerate(_HEADER):
-        if name not in _OPTIONAL_COLUMNS or any(row[index] for row in rows):
-            kept.append(index)
+    kept = [
+        index
+        for index, name in enumerate(_HEADER)
+        if name not in _OPTIONAL_COLUMNS or any(row[index] for row in rows)
+    ]
     header = [_HEADER[index] for index in kept]
     cells = [[row[index] or "-" for index in kept] for row in rows]
     return Table(header=header, rows=cells, keys=1, ruled=False)  # The key is the ID

@@ -189,10 +189,9 @@ def _logs_of_jobs(
     from fabbench.runs.load_columns import judged_together
     from fabbench.runs.parse_file import parse_together
 
-    read: list[_Entry] = []
-    for source in sources:
-        for _, entry in read_source(source, proof=proof):
-            read.append(_Entry(source, entry))
+    read = [
+        _Entry(source, entry) for source in sources for _, entry in read_source(source, proof=proof)
+    ]
     # First each log is judged beside the others, then those of a job are read again as one
     apart = [each.entry for each in read if isinstance(each.entry, Log)]
     together = iter(judged_together(apart))

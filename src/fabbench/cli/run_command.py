@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -155,8 +155,7 @@ class RunCommand(SectionedCommand):
             return Exit.FINE
         watched = partial(watching, metric=request.metric)
         with interruptible():
-            resumed = cast("StoredRun | None", line.resumed)
-            result = run(request, notify=terminal.notify, resume=resumed, watching=watched)
+            result = run(request, notify=terminal.notify, resume=line.resumed, watching=watched)
         return _print_result(result, form, junit)
 
     def request(self, line: CommandLine) -> "RunRequest":

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,7 @@ from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.options import (
     Choice,
@@ -40,10 +41,9 @@ from fabbench.report.sweep_report import CORDON
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage
-    from fabbench.runs.store import StoredRun, StoredSweep
+    from fabbench.runs.store import StoredSweep
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.sweep.readings import Readings
-    from fabbench.sweep.values import SweepResult
 
 
 def _percent(text: str, most: float = 1) -> float:
@@ -123,13 +123,12 @@ def groups_of(file: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
 
 
 def print_answer(
-    results: Iterable["SweepResult"],
     readings: "Readings",
     how: DiagnosisOptions,
     page: "RunPage | None" = None,
     **more: Any,
 ) -> Exit:
-    """Write the diagnosis of results to standard output; return the matching exit status.
+    """Write the diagnosis of readings to standard output; return the matching exit status.
 
     `page` has what a page says of a stored run besides; `more` is for `SweepReport`.
     """
@@ -143,14 +142,8 @@ def print_answer(
     )
     from fabbench.runs.report_pages import sweep_report
 
-    report = sweep_report(
-        readings,
-        results,
-        tolerance=how.tolerance,
-        confidence=how.confidence,
-        rows=MAX_SVG_ROWS if how.form in {"svg", "html"} else MAX_ROWS,
-        **more,
-    )
+    rows = MAX_SVG_ROWS if how.form in {"svg", "html"} else MAX_ROWS
+    report = sweep_report(readings, how, rows=rows, **more)
     diagnosis = report.diagnosis
     if how.print_cordon:
         lines = cordon_commands(diagnosis, how.print_cordon)
@@ -272,7 +265,7 @@ class SweepCommand(RunCommand):
             # Groups of a file are known now; those of the cluster once its nodes are
             group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
             groups_by=(how.groups or "") if from_cluster else "",
-            resume=cast("StoredRun | None", line.resumed),
+            resume=line.resumed,
         )
 
 
@@ -297,12 +290,11 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
     # As the sweep was judged when it ran, whatever this command's defaults are
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     not_tested = "" if whole else unfinished(sweep)
-    readings = readings_of(document)
+    readings = readings_of(document, sweep.results)
     page = run_page(StoredRun(sweep.path)) if how.form == "html" else None
-    answer = print_answer(sweep.results, readings, how, page, unfinished=not_tested)
+    answer = print_answer(readings, how, page, unfinished=not_tested)
     # Other runs of fabbench on the nodes, each sentence once
-    warnings = {each: None for test in tests for each in test.neighbors}
-    for sentence in warnings:
+    for sentence in distinct(each for test in tests for each in test.neighbors):
         terminal.notify(f"Warning: {sentence}")
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
@@ -422,7 +414,5 @@ def _judge_logs(
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of
-    readings = Readings(logs.metric, logs.nodes, group_of=group_of)
-    return print_answer(
-        logs.results, readings, how, left_out=logs.left_out, unfinished=logs.unfinished
-    )
+    readings = Readings(logs.metric, logs.nodes, logs.results, group_of=group_of)
+    return print_answer(readings, how, left_out=logs.left_out, unfinished=logs.unfinished)

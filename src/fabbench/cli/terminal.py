@@ -384,13 +384,10 @@ def say_next(path: Path) -> None:
     if usual.resolve() != path.parent.resolve():
         folder = quote(str(path.parent))
         store = f" --store {folder}"
-    for what, words in (
-        ("What carried it:", f"explain {name}"),
-        ("A page to send:", f"report {name} -o report.html"),
-        ("Compare later runs:", f"compare last {name}"),
-        ("Measure again:", f"rerun {name}"),
-    ):
-        click.echo(unbroken(f"{what:<20} fabbench {words}{store}"), err=True)  # not folded
+    from fabbench.report.templates import template
+
+    text = template("next.txt").render(name=name, store=store)
+    click.echo(text, err=True, nl=False)  # not folded
 
 
 def print_error(error: FabbenchError) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import click
 
@@ -20,9 +20,6 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import AB
 from fabbench.model.options import AUTO, Text, declared, option
-
-if TYPE_CHECKING:
-    from fabbench.runs.store import StoredRun
 
 _USUAL = {"osu": "osu", "pingpong": "pingpong"}  # Benchmark → its set of variants
 _IN_CSV = {"NCCL_ALGO", "NCCL_PROTO"}
@@ -84,10 +81,9 @@ class TuneCommand(RunCommand):
             return Exit.FINE
         watch = partial(watching, metric=request.metric)
         more: Any = {"notify": terminal.notify, "watching": watch}
-        resumed = cast("StoredRun | None", line.resumed)
         settings_only = form != "text"
         with interruptible():
-            for made in tunes(request, arms, resumed, by_size=form == "csv", **more):
+            for made in tunes(request, arms, line.resumed, by_size=form == "csv", **more):
                 said = template("tune.txt").render(made=made)
                 for each in said.splitlines():
                     terminal.write_line(each, err=settings_only)

@@ -67,11 +67,11 @@ def signs() -> Sequence[Sign]:
 def strains(ports: Sequence[Port]) -> Iterator[Strain]:
     """Yield what each NIC shows of congestion, one sign of each code, the heaviest first."""
     for code in dict.fromkeys(sign.code for sign in signs()):
-        of_code: list[Strain] = []
-        for port in ports:
-            sign = _sign_shown(port, code)
-            if sign is not None:
-                of_code.append(_strain_by_sign(port, sign, ports))
+        of_code = [
+            _strain_by_sign(port, sign, ports)
+            for port in ports
+            if (sign := _sign_shown(port, code))
+        ]
         yield from sorted(of_code, key=lambda strain: strain.ratio or 0, reverse=True)
 
 

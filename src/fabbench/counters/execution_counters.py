@@ -15,6 +15,7 @@ import zlib
 from base64 import b64decode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, TypeGuard
 
 from fabbench.counters.findings import WITHOUT_ROWS, Asked, findings
@@ -37,6 +38,7 @@ from fabbench.model.log import (
     Severity,
     marker_words,
 )
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
 
@@ -138,7 +140,7 @@ def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> tuple[str, ...]:
         return (proof.domain,)
     interfaces = [host.interface for host in hosts]
     if not proof.devices and proof.fabric == "tcp" and all(interfaces):
-        return tuple(dict.fromkeys(interfaces))
+        return distinct(interfaces)
     return proof.devices
 
 
@@ -186,20 +188,18 @@ def note(meaning: str) -> Finding:
 # ---------------------------------------------------------------- several executions
 
 
-def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], list[str]]:
+def total(
+    executions: Sequence[ExecutionCounters],
+) -> tuple[dict[str, Traffic], Sequence[str]]:
     """Add up what the fabric's NICs moved in several executions of one configuration.
 
     Return host → its traffic, and notes. A NIC that is unreadable in one of them is unreadable in
     the sum.
     """
-    moved: dict[str, list[Traffic]] = {}
-    notes: list[str] = []
-    for counters in executions:
-        for host, traffic in counters.of_fabric(counters.traffic()).items():
-            moved.setdefault(host, []).append(traffic)
-        notes += _notes(counters)
+    of_executions = [counters.of_fabric(counters.traffic()) for counters in executions]
+    moved = gathered(item for each in of_executions for item in each.items())
     sums = {host: _sum_of_traffic(traffics) for host, traffics in moved.items()}
-    return sums, list(dict.fromkeys(notes))
+    return sums, distinct(chain.from_iterable(map(_notes, executions)))
 
 
 def _notes(counters: ExecutionCounters) -> Iterator[str]:

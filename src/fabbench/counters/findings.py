@@ -23,8 +23,9 @@ from fabbench.counters.vocabulary import (
 )
 from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import LONGEST_QUOTE, listed
-from fabbench.model.units import RATE_UNITS, Scale, format_decimal
+from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
 
 FLOOR = 10_000_000
 """Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
@@ -259,13 +260,13 @@ def _imbalance(counts: Mapping[str, int], direction: _Direction) -> str:
     if not few:
         return ""
     share = sum(counts[name] for name in few) / evenness.sum
-    percent = format_decimal(100 * share, 1)
+    percent = format_percent(share, 1)
     peak = format_decimal(evenness.max_over_mean, 2)
     variation = format_decimal(evenness.cv, 2)
     which = f"{listed(few)} ({len(few)} of {len(counts)} NICs)"
     return (
         f"{which} {direction.verb} "
-        f"{percent} % of {amount(evenness.sum)} (max/mean {peak}, cv {variation})"
+        f"{percent} of {amount(evenness.sum)} (max/mean {peak}, cv {variation})"
     )
 
 
@@ -296,16 +297,16 @@ def _congested(
 
     `kinds`: of the NICs to judge, and TCP's own; None, for a fabric without NICs, matches none.
     """
-    ports: list[Port] = []
-    for host, traffic in hosts.items():
-        wanted = [nic for nic in traffic.nics if nic.kind in kinds]
-        ports += [Port(host, nic.name, nic.counters, traffic.seconds) for nic in wanted]
-    of_code: dict[str, dict[str, list[str]]] = {}  # code → host → sentences, the heaviest first
-    for strain in strains(ports):
-        if strain.is_heavy:
-            of_hosts = of_code.setdefault(strain.sign.code, {})
-            of_hosts.setdefault(strain.port.host, []).append(strain.sentence)
-    for code, of_hosts in of_code.items():
+    ports = [
+        Port(host, nic.name, nic.counters, traffic.seconds)
+        for host, traffic in hosts.items()
+        for nic in traffic.nics
+        if nic.kind in kinds
+    ]
+    heavy = (strain for strain in strains(ports) if strain.is_heavy)
+    of_codes = gathered((strain.sign.code, strain) for strain in heavy)
+    for code, alike in of_codes.items():
+        of_hosts = gathered((strain.port.host, strain.sentence) for strain in alike)
         shown = [Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
         yield one_finding(code, shown)
 
@@ -369,8 +370,8 @@ def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[Shown]:
             again = tcp.get(RETRANSMITTED, 0)
             sent = tcp.get(TX_PACKETS, 0) + again  # the kernel counts them apart
             if again >= _FEWEST_RETRANSMITTED and again > _MANY_RETRANSMITTED * sent:
-                share = format_decimal(100 * again / sent, 1)
-                yield Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)")
+                share = format_percent(again / sent, 1)
+                yield Shown(host, f"TCP retransmitted {again} of {sent} segments ({share})")
 
 
 def _counters_line(nics: Iterable[NicTraffic]) -> str:
@@ -387,31 +388,20 @@ def _traffic_text(nic: NicTraffic) -> str:
 # ---------------------------------------------------------------- evenness, and amounts as text
 
 _UNITS = ("TB/s", "GB/s", "MB/s", "KB/s", "B/s")
-_RATES = [Scale(unit, RATE_UNITS[unit]) for unit in _UNITS]
-
-
-def rate_scale(largest: float) -> Scale:
-    """Choose the unit of some bytes per second by the largest, down to `B/s` for idle NICs."""
-    for scale in _RATES:  # the largest unit first
-        if largest >= scale.factor:
-            return scale
-    return _RATES[-1]
-
-
-def amount_scale(largest: float) -> Scale:
-    """Choose the unit for numbers of bytes of which `largest` is the largest."""
-    scale = rate_scale(largest)
-    return Scale(scale.unit.removesuffix("/s"), scale.factor)
 
 
 def amount(count: float | None) -> str:
     """Format a number of bytes: 12.1e9 is ``"12.1 GB"``; ``"-"`` means not known."""
-    return "-" if count is None else amount_scale(count).quantity(count)
+    return rate(count).removesuffix("/s")
 
 
 def rate(value: float | None) -> str:
-    """Format bytes per second: ``"12.1 GB/s"``, ``"52.5 B/s"``, ``"-"``."""
-    return "-" if value is None else rate_scale(value).quantity(value)
+    """Format bytes per second: ``"12.1 GB/s"``, ``"52.5 B/s"`` of idle NICs, ``"-"``."""
+    if value is None:
+        return "-"
+    fitting = (unit for unit in _UNITS if value >= RATE_UNITS[unit])  # the largest unit first
+    unit = next(fitting, "B/s")
+    return Scale(unit, RATE_UNITS[unit]).quantity(value)
 
 
 class Balance(NamedTuple):

@@ -151,8 +151,8 @@ class PastedCounters:
 
     def strains(self) -> list[Strain]:
         """Return what the counters show of congestion."""
-        ports: list[Port] = []
-        for nic, counted in self._nics.items():
-            port = Port(host="", nic=nic or "the NIC", counters=resolved(counted))
-            ports.append(port)
+        ports = [
+            Port(host="", nic=nic or "the NIC", counters=resolved(counted))
+            for nic, counted in self._nics.items()
+        ]
         return [*strains(ports)]

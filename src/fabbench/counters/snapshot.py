@@ -368,10 +368,11 @@ class NicTraffic(Nic):
 
     def plus(self, later: "NicTraffic") -> "NicTraffic":
         """Add what it moved at another time: the counters that both have."""
-        moved: dict[str, int] = {}
-        for name, count in self.counters.items():
-            if name in later.counters:  # else the sum is not known
-                moved[name] = count + later.counters[name]
+        moved = {
+            name: count + later.counters[name]
+            for name, count in self.counters.items()
+            if name in later.counters  # else the sum is not known
+        }
         return replace(self, counters=moved, unreadable=self.unreadable or later.unreadable)
 
 

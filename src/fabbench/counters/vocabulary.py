@@ -77,10 +77,11 @@ def _rows() -> Sequence[Mapping[str, str]]:
 
 
 def _counter(row: Mapping[str, str]) -> Counter:
-    cells: dict[str, Sequence[Cell]] = {}
-    for column, text in row.items():  # in order of preference
-        if column not in _NOT_SOURCES:
-            cells[column] = [_cell(names) for names in text.split()]
+    cells = {
+        column: list(map(_cell, text.split()))
+        for column, text in row.items()  # in order of preference
+        if column not in _NOT_SOURCES
+    }
     return Counter(row["name"], Meaning(row["kind"]), cells)
 
 

@@ -1,9 +1,10 @@
-"""Mappings of texts that stand in many places, by what they say."""
+"""Mappings of texts that stand in many places, by what they say; and values by a key."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
-V = TypeVar("V")
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
 
 Variables: TypeAlias = Mapping[str, str]
 """Variable of an environment → its value."""
@@ -15,6 +16,21 @@ HostLines: TypeAlias = Mapping[str, Sequence[str]]
 """Host → the lines that it printed."""
 
 
-def without_empty(values: Mapping[str, V]) -> dict[str, V]:
+def without_empty(values: Mapping[str, ValueT]) -> dict[str, ValueT]:
     """Return the values that are there: not None, not 0, and not empty."""
     return dict(item for item in values.items() if item[1])
+
+
+def gathered(
+    pairs: Iterable[tuple[KeyT, ValueT]],
+) -> dict[KeyT, list[ValueT]]:
+    """Return key → all of its values; both in the order in which the pairs come."""
+    values_of: dict[KeyT, list[ValueT]] = {}
+    for key, value in pairs:
+        values_of.setdefault(key, []).append(value)
+    return values_of
+
+
+def distinct(values: Iterable[KeyT]) -> tuple[KeyT, ...]:
+    """Return each of several values once, in the order in which they come first."""
+    return tuple(dict.fromkeys(values))

@@ -8,11 +8,14 @@ Sizes are 1024-based (as nccl-tests and fi_pingpong read them), rates are 1000-b
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
+
+ValueT = TypeVar("ValueT", int, float)
 
 # 1024-based
 SIZE_STEPS = (
@@ -233,6 +236,19 @@ def format_decimal(number: float, decimals: int) -> str:
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return f"-{text}" if number < 0 and steps else text
+
+
+def format_ends(
+    values: Collection[ValueT], write: Callable[[ValueT], str], between: str = " to "
+) -> str:
+    """Write the least and the greatest of values, once if they read alike: ``"10 to 12"``."""
+    ends = map(write, (min(values), max(values)))
+    return between.join(dict.fromkeys(ends))
+
+
+def format_percent(part: float, decimals: int) -> str:
+    """Write a fraction in percent, rounded and trimmed: 0.1718 to one decimal is ``"17.2 %"``."""
+    return f"{format_decimal(100 * part, decimals)} %"
 
 
 _FACTOR = 2.0

@@ -14,7 +14,7 @@ from fabbench.model.errors import Exit, Fault, gravest
 from fabbench.model.hostlist import compress_hostlist, expand_hostlist
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
-from fabbench.model.mappings import Reasons
+from fabbench.model.mappings import Reasons, gathered
 from fabbench.model.messages import counted
 from fabbench.model.units import format_duration, format_size, scale
 from fabbench.report.sweep_report import CORDON, cordon_command
@@ -313,14 +313,16 @@ def _certificate_tables(certificate: Certificate) -> Iterator[Table]:
 
 def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
     """Yield a row for each answer, with the nodes that have it, and the numbers of their NICs."""
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for node, verdict in certificate.verdicts.items():
-        counts = Counter(verdict["nics"].values()).items()
-        nics = ", ".join(f"{count} {word}" for word, count in counts)
-        answer = (verdict["answer"], nics, verdict["why"])
-        alike.setdefault(answer, []).append(node)
-    for row, nodes in alike.items():
-        yield (compress_hostlist(nodes), *row)
+    verdicts = certificate.verdicts.items()
+    alike = gathered((_answer(verdict), node) for node, verdict in verdicts)
+    for answer, nodes in alike.items():
+        yield (compress_hostlist(nodes), *answer)
+
+
+def _answer(verdict: PlainData) -> tuple[str, ...]:
+    counts = Counter(verdict["nics"].values()).items()
+    nics = ", ".join(f"{count} {word}" for word, count in counts)
+    return (verdict["answer"], nics, verdict["why"])
 
 
 def _rung_row(rung: RungResult) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from fabbench.hosts.check import Check, Status
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import listed
 from fabbench.report.table import Overview, Table, picked, records_to_csv, write_result
 
@@ -109,30 +110,25 @@ def _which_hosts(status: Status, hosts: Sequence[str]) -> str:
     return "" if status is Status.PASS else listed(hosts, _MAX_NAMED)
 
 
-_Seen: TypeAlias = dict[str, list[str]]
-"""What was seen → on which hosts."""
-
-
 def _advice_table(checks: Sequence[Check], status: Status, hosts: int) -> Table:
     """Return every piece of advice of one status once, after the checks that give it.
 
     Each with what it saw, and on which of so many `hosts`.
     """
-    causes: dict[str, dict[str, _Seen]] = {}  # Advice → check → what was seen, where
-    for check in checks:
-        if check.status is status:
-            by_check = causes.setdefault(check.advice, {})
-            seen = by_check.setdefault(check.name, {})
-            seen.setdefault(check.seen, []).append(check.host)
+    with_status = (check for check in checks if check.status is status)
     notes: list[str] = []
-    for advice, by_check in causes.items():
-        parts = [_what_a_check_saw(name, seen, hosts) for name, seen in by_check.items()]
+    by_advice = gathered((check.advice, check) for check in with_status)
+    for advice, alike in by_advice.items():
+        saw = ((check.name, (check.seen, check.host)) for check in alike)
+        by_name = gathered(saw).items()
+        parts = [_what_a_check_saw(name, seen, hosts) for name, seen in by_name]
         notes.append(" ".join([*parts, "→", advice]))
     return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
 
 
-def _what_a_check_saw(check: str, seen: _Seen, hosts: int) -> str:
-    """Say what a check saw, and on which hosts unless on all."""
+def _what_a_check_saw(check: str, seen_on: Iterable[tuple[str, str]], hosts: int) -> str:
+    """Say what a check saw, and on which hosts unless on all; `seen_on`: that, and the host."""
+    seen = gathered(seen_on)
     parts = [f"{check}:"]
     for text, where in islice(seen.items(), _MAX_NAMED):
         if len(where) != hosts:

@@ -15,7 +15,7 @@ from fabbench.analysis.compare import Comparison
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.headline import headlines
 from fabbench.model.errors import Exit, worst
-from fabbench.model.log import Metric, Outcome
+from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, one_line
 from fabbench.report.comparison_tables import (
     GATES,
@@ -51,13 +51,7 @@ def to_junit(comparison: Comparison, verdict: Verdict | None = None) -> str:
     suites = {"configurations": [_configuration_case(comparison, index) for index in columns]}
     if verdict is not None:
         suites["gates"] = list(map(_gate_case, verdict.results))
-    return document_of(suites, name="fabbench")
-
-
-def document_of(suites: Mapping[str, Sequence[Case]], *, name: str) -> str:
-    """Write a document of suites. Ends with a newline."""
-    cases = [case for some in suites.values() for case in some]
-    return str(rendered("junit.xml", name=name, suites=suites, cases=cases))
+    return str(rendered("junit.xml", name="fabbench", suites=suites))
 
 
 def untrusted(comparison: Comparison, index: int) -> bool:
@@ -173,10 +167,12 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 def _paths_among(sources: Iterable[str]) -> list[str]:
     """Return the paths among sources, the longest first: others may be a part of it."""
-    paths: set[str] = set()
-    for source in sources:
-        if "/" in source and not source.startswith("run "):  # as stored runs are called
-            paths.update(source.split(","))  # files that are read as one
+    paths = {
+        path
+        for source in sources
+        if "/" in source and not source.startswith("run ")  # as stored runs are called
+        for path in source.split(",")  # files that are read as one
+    }
     return sorted(paths, key=len, reverse=True)
 
 
@@ -195,9 +191,6 @@ def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
 
 # ---------------------------------------------------------------- OpenMetrics
 
-_UNITS = {"B/s": "bytes_per_second", "s": "seconds"}
-_STATE_VALUES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0}
-
 
 def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> str:
     """Write a comparison as text for a file that node_exporter's textfile collector reads.
@@ -206,50 +199,16 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
     has. No label is specific to one run (no id, no file name), so that series continue. Without
     `verdict` there are no gates.
     """
-    rows = comparison_rows(comparison)
-    base = comparison.base.label
     text = rendered(
         "openmetrics.txt",
-        metrics=[_family(metric, rows) for metric in comparison.metrics],
-        ratios=[_ratio_sample(row, base) for row in rows],
-        configurations=comparison.columns,
-        gates=list(map(_gate_sample, verdict.results)) if verdict else [],
+        comparison=comparison,
+        rows=[(_sample_labels(row), row) for row in comparison_rows(comparison)],
+        results=verdict.results if verdict else (),
         status=worst(comparison.status, verdict.status if verdict else Exit.FINE),
         number=sample_value,
         escaped=label_value,
     )
     return str(text)
-
-
-class _Sample(NamedTuple):
-    """A sample of one or more families: its labels, and family → value."""
-
-    labels: PlainData
-    values: PlainData
-
-
-class _Family(NamedTuple):
-    """The samples of a metric."""
-
-    name: str
-    unit: str
-    samples: Sequence[_Sample]
-
-
-def _family(metric: Metric, rows: Iterable[PlainData]) -> _Family:
-    """Return the samples of a metric, of all rows."""
-    of_metric = (row for row in rows if row["metric"] == metric.name)
-    samples = [_Sample(_sample_labels(row), row) for row in of_metric]
-    return _Family(metric.name, _UNITS.get(metric.unit, ""), samples)
-
-
-def _ratio_sample(row: PlainData, base: str) -> _Sample:
-    return _Sample({**_sample_labels(row), "metric": row["metric"], "baseline": base}, row)
-
-
-def _gate_sample(result: GateResult) -> _Sample:
-    state = _STATE_VALUES.get(result.state, math.nan)  # NaN: neither passed nor failed
-    return _Sample({"gate": result.gate}, {"state": state})
 
 
 def sample_value(value: float) -> str:

@@ -27,8 +27,9 @@ from fabbench.analysis.highlights import (
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import key_words
-from fabbench.model.units import Scale, format_change, format_size, scale
+from fabbench.model.units import Scale, format_change, format_ends, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
 from fabbench.report.table import PlainData, Table, TableColumn, picked, table_of
 
@@ -50,10 +51,11 @@ def tables_of_comparison(
 
 def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
     """Return sections by table: those that differ only by device share one."""
-    groups: dict[tuple[str, str], list[ComparisonSection]] = {}
-    for section in comparison.sections:
-        key = (title_of(section, (RAIL,)), section.metric.name)  # without the device
-        groups.setdefault(key, []).append(section)
+    # By what distinguishes them but for the device
+    groups = gathered(
+        ((title_of(section, (RAIL,)), section.metric.name), section)
+        for section in comparison.sections
+    )
     return list(groups.values())
 
 
@@ -68,7 +70,7 @@ def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Ta
         tables.append(_notes_table("Is it normal?", expected))
     rails = rails_of(comparison)
     if rails:
-        of_rails = list(dict.fromkeys(_rail_notes(rails)))
+        of_rails = distinct(_rail_notes(rails))
         tables.append(table_of(_RAIL_COLUMNS, rails, title="Rails", notes=of_rails))
     if verdict and verdict.results:
         tables.append(replace(gates_table(verdict), title=GATES))
@@ -379,8 +381,7 @@ def _value_cell(index: int, line: _Line) -> str:
     if "0" not in texts or not seconds or not section.shown[index]:
         return _figure_cell(index, Scale.fixed, line)
     time_scale = scale("s", max(seconds))
-    ends = map(time_scale.fixed, (min(seconds), max(seconds)))
-    span = "–".join(dict.fromkeys(ends))
+    span = format_ends(seconds, time_scale.fixed, "–")
     return f"{span} {time_scale.unit}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Log
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import key_words, listed
 from fabbench.report.table import PlainData, picked
 
@@ -55,10 +56,9 @@ def judgement(expected: Iterable["Expectation"]) -> str | None:
 
 def sentences(expected: Iterable["Expectation"]) -> Iterator[str]:
     """Yield what is to say of figures: once for configurations of which it is the same."""
-    alike: dict[tuple[object, ...], list[Expectation]] = {}
-    for each in expected:
-        statement = (of_key(each), each.judgement, each.ceiling, each.grounds)
-        alike.setdefault(statement, []).append(each)
+    alike = gathered(
+        ((of_key(each), each.judgement, each.ceiling, each.grounds), each) for each in expected
+    )
     for (key, *_), (first, *others) in alike.items():
         labels = [each.column for each in (first, *others)]
         yield f"{listed(labels)}{key}: {first.sentence(others)}"

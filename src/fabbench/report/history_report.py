@@ -5,14 +5,9 @@ from functools import partial
 from typing import Any
 
 from fabbench.analysis.history import NOTICED, History, LevelChange, Series
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
-from fabbench.model.units import (
-    Scale,
-    format_change,
-    format_decimal,
-    format_time,
-    scale,
-)
+from fabbench.model.units import Scale, format_change, format_percent, format_time, scale
 from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import PlainData, Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
@@ -38,11 +33,12 @@ def render_history(history: History, form: str = "markdown", **drawing: Any) -> 
 def _history_csv(history: History) -> str:
     """Write a row per point, with the keys of its series."""
     document = history_document(history)
-    records: list[PlainData] = []
-    keys: dict[str, None] = {}
-    for series in document["series"]:
-        keys |= dict.fromkeys(series["key"])
-        records += [{**document, **series["key"], **point} for point in series["points"]]
+    records = [
+        {**document, **series["key"], **point}
+        for series in document["series"]
+        for point in series["points"]
+    ]
+    keys = distinct(name for series in document["series"] for name in series["key"])
     # Of the document it has only what is the same for all points: metric, size and unit
     return records_to_csv(records, [*keys, *_COLUMNS])
 
@@ -125,11 +121,10 @@ def _change_sentences(history: History, series: Series) -> Iterator[str]:
 
 def _changed_with(change: LevelChange) -> str:
     """Say what else changed."""
-    named: list[str] = []
-    for name, (old, new) in change.different.items():
-        was = old or "(none)"
-        now = new or "(none)"
-        named.append(f"{name} {was} → {now}")
+    named = [
+        f"{name} {was or '(none)'} → {now or '(none)'}"
+        for name, (was, now) in change.different.items()
+    ]
     if not named:
         return "Nothing else that is recorded changed."
     return "Changed with it: " + ", ".join(named) + "."
@@ -137,7 +132,7 @@ def _changed_with(change: LevelChange) -> str:
 
 def sensitivity(series: Series) -> str:
     """Return after how many more runs a change would be seen, in a sentence; or that none would."""
-    change = f"A change of {format_decimal(100 * NOTICED, 0)} %"
+    change = f"A change of {format_percent(NOTICED, 0)}"
     if series.runs_needed:
         return f"{counted(series.runs_needed, 'more run')} must follow before a change can be seen."
     if series.runs_to_see is None:

@@ -17,6 +17,7 @@ from fabbench.model.log import (
     Outcome,
     Severity,
 )
+from fabbench.model.mappings import distinct
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report.expectations import (
     expectation_record,
@@ -52,12 +53,6 @@ CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric
 _COARSE_STEP = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
 _SIDEWAYS = ("placement", "stat", "side")
 """Labels that become columns, like the metric; the others are on the left."""
-_DIAGNOSED = (
-    "transport", "evidence_of", "network", "provider", "fabric", "domain", "nics", "link", "gdr",
-    "protocol", "gin", "rma", "pxn", "algorithms", "channels", "channels_used", "tuner",
-    "tuner_file", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
-)  # fmt: skip
-"""Facts that belong to a diagnosis, the most telling first."""
 
 
 class LogWriter(NamedTuple):
@@ -300,11 +295,10 @@ class _Grid(NamedTuple):
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         """Return each label → its values, empty where a line has none."""
-        values: dict[str, Sequence[str]] = {}
-        for name in LABELS:
-            of_lines = [line.labels.get(name, "") for line in self.lines]
-            values[name] = list(dict.fromkeys(of_lines))
-        return values
+        return {
+            name: distinct(line.labels.get(name, "") for line in self.lines)
+            for name in LABELS  # in their order
+        }
 
     def shared(self) -> Iterator[str]:
         """Yield the labels that all lines have, with their values."""
@@ -417,7 +411,6 @@ def diagnosis(log: Log) -> tuple[list[str], list[str]]:
         log=log,
         heading=_title_of(log),
         network_shown=benchmark_named(benchmark).network_shown,
-        diagnosed=_DIAGNOSED,
         expectations=expectations_of_log(log),
         of_key=of_key,
         curve=curve_line(log),

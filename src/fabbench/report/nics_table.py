@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fabbench.counters.findings import amount, balance, rate
 from fabbench.counters.snapshot import NicTraffic, Traffic
 from fabbench.counters.vocabulary import RX, TX
-from fabbench.model.units import RATE_UNITS, Scale, format_decimal
+from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
 from fabbench.report.table import Table, cut, grid_pieces
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are one line
@@ -91,17 +91,17 @@ def _percent_of_links(nics: Sequence[NicTraffic], value: float | None) -> str:
     links = [nic.link_rate for nic in nics if nic.link_rate]
     if value is None or not links or len(links) < len(nics):
         return ""
-    percent = format_decimal(100 * value / sum(links), 0)
-    return f"{percent} %"
+    return format_percent(value / sum(links), 0)
 
 
 def _traffic_notes(traffic: Traffic) -> Iterator[str]:
     """Yield one sentence on balance and EFA's operations, and one for each unreadable NIC."""
     parts = [*_balances(traffic)]
-    amounts: list[str] = []  # By kind of operation, such as rdma-write
-    for family, count in traffic.families().items():
-        if count:
-            amounts.append(f"{family} {amount(count)}")
+    amounts = [
+        f"{family} {amount(count)}"
+        for family, count in traffic.families().items()  # of operations, such as rdma-write
+        if count
+    ]
     if amounts:
         parts.append("EFA " + ", ".join(amounts))
     if parts:

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fabbench.analysis.compare import Comparison
+from fabbench.analysis.compare import Column, ColumnSummary, Comparison
 from fabbench.analysis.curve_findings import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted, listed
-from fabbench.model.units import format_change, format_decimal, format_size
+from fabbench.model.units import format_change, format_percent, format_size
 from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
@@ -56,9 +57,8 @@ class RunPage:
 
 def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:
     """Return the page of a comparison alone, of runs or files."""
-    counts: Counter[str] = Counter()
-    for column, _ in comparison.inputs:
-        counts.update(log.outcome for log in column.logs)
+    logs = (log for column, _ in comparison.inputs for log in column.logs)
+    counts = Counter(log.outcome for log in logs)
     *others, base = (column.label for column in comparison.columns)
     return RunPage(
         id=f"{listed(others, limit=3)} vs {base}" if others else base,
@@ -183,19 +183,19 @@ def _cards(comparison: Comparison, expected: Sequence["Expectation"]) -> Iterato
     for each in expected:
         is_quoted = each.column == label and each.key == section.key
         if is_quoted and each.ceiling and each.share:
-            percent = format_decimal(100 * each.share, 0)
+            percent = format_percent(each.share, 0)
             ceiling = each.scale.quantity(each.ceiling)
-            yield _Card("of the NICs' ceiling", f"{percent} %", f"{label}: ceiling {ceiling}")
+            yield _Card("of the NICs' ceiling", percent, f"{label}: ceiling {ceiling}")
 
 
 def _outcomes_by_columns(
     comparison: Comparison, expected: Sequence["Expectation"]
 ) -> list[tuple[str, str]]:
     """Return the outcome and the judgements of columns, and their tone; those alike share one."""
-    labels: dict[tuple[str, ...], list[str]] = {}
-    for column in comparison.columns:
-        words = (column.outcome.value, *_assessments(column.label, expected))
-        labels.setdefault(words, []).append(column.label)
+    labels = gathered(
+        ((column.outcome.value, *_assessments(column.label, expected)), column.label)
+        for column in comparison.columns
+    )
     chips: list[tuple[str, str]] = []
     for words, columns in labels.items():
         text = ", ".join(words)
@@ -222,17 +222,20 @@ class _Proof(NamedTuple):
 
 def _proofs_by_columns(comparison: Comparison) -> list[tuple[_Proof, str]]:
     """Return each proof, and the columns that have it."""
-    labels: dict[_Proof, list[str]] = {}
-    for summary, (column, _) in zip(comparison.columns, comparison.inputs, strict=True):
-        evidence: dict[str, str] = {}
-        for log in reversed(column.logs):  # The first log's lines win
-            evidence.update(log.evidence)
-        shown = comparison_tables.stated(summary, filter(EVIDENCE.__contains__, summary.facts))
-        lines = tuple(dict.fromkeys(evidence.values()))
-        reasons = tuple(summary.reasons)
-        proof = _Proof(summary.outcome.value, reasons, shown or "no transport", lines)
-        labels.setdefault(proof, []).append(summary.label)
+    labels = gathered(
+        (_proof_of(summary, column), summary.label)
+        for summary, (column, _) in zip(comparison.columns, comparison.inputs, strict=True)
+    )
     return [(proof, listed(columns)) for proof, columns in labels.items()]
+
+
+def _proof_of(summary: ColumnSummary, column: Column) -> _Proof:
+    evidence: dict[str, str] = {}
+    for log in reversed(column.logs):  # The first log's lines win
+        evidence.update(log.evidence)
+    shown = comparison_tables.stated(summary, filter(EVIDENCE.__contains__, summary.facts))
+    lines = distinct(evidence.values())
+    return _Proof(summary.outcome.value, summary.reasons, shown or "no transport", lines)
 
 
 _FindingKey: TypeAlias = tuple[str, str]

@@ -15,8 +15,9 @@ from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSecti
 from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import bounds, confidence
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import one_line
-from fabbench.model.units import format_change, format_decimal, format_size
+from fabbench.model.units import format_change, format_decimal, format_ends, format_size
 from fabbench.report.comparison_tables import title_of
 from fabbench.report.expectations import expectations_of, sentences
 from fabbench.report.table import cut
@@ -290,8 +291,8 @@ class Panel(NamedTuple):
         # Ranges that are written alike get one label
         spans: dict[str, PublishedRange] = {}
         for figures in self.published:
-            ends = dict.fromkeys(map(_number, (figures.low, figures.high)))
-            spans.setdefault("–".join(ends), figures)
+            span = format_ends((figures.low, figures.high), _number, "–")
+            spans.setdefault(span, figures)
         for span, figures in spans.items():
             labels.append(_Label(figures.high, "published", figures.kind, f"published {span}"))
         return labels
@@ -633,10 +634,9 @@ def _published_ranges(
     for line, each in product(lines, expected):
         if each.column != line.label:
             continue
-        sizes: dict[int, list[float]] = {}
-        for figure in each.figures:
-            of_size = sizes.setdefault(figure.size or each.size, [])
-            of_size.append(figure.value / factor)
+        sizes = gathered(
+            (figure.size or each.size, figure.value / factor) for figure in each.figures
+        )
         for size, values in sizes.items():
             if size <= largest * _BEYOND:
                 yield PublishedRange(size, min(values), max(values), line.kind)

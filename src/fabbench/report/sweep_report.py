@@ -72,10 +72,9 @@ def _typical_figures(report: SweepReport) -> str:
     if not 0 < len(typicals) <= _MAX_TYPICALS:
         return ""
     unit = scale(report.metric.unit, max(typicals.values()))
-    shown: list[str] = []
-    for kind, figure in typicals.items():
-        quantity = _in_three_digits(figure, unit)
-        shown.append(f"{quantity} {kind}".strip())
+    shown = [
+        f"{_in_three_digits(figure, unit)} {kind}".strip() for kind, figure in typicals.items()
+    ]
     return ", ".join(shown)
 
 

@@ -23,6 +23,7 @@ from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, quoted, unbroken
@@ -237,44 +238,7 @@ _HEADER_WIDTH = 14  # On a terminal a header is folded to this width, unless its
 _LEAST_WIDTH = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
-_GOOD = ("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted")
-_BAD = (
-    "fail",
-    "failed",
-    "off-fabric",
-    "corrupt",
-    "timeout",
-    "bad",
-    "Bad",
-    "slower",
-    "low",
-    "error",
-    "Error",
-    "Failed",
-    "behind",
-    "damaged",
-    "above-ceiling",
-    "rejected",
-)
-_DOUBTFUL = (
-    "warn",
-    "warning",
-    "Warning",
-    "Warnings",
-    "Hint",
-    "untrusted",
-    "truncated",
-    "unproven",
-    "undecided",
-    "inconclusive",
-    "suspiciously-high",
-    "incomplete",
-)
-_TONES = {
-    **dict.fromkeys(_GOOD, "good"),
-    **dict.fromkeys(_BAD, "bad"),
-    **dict.fromkeys(_DOUBTFUL, "doubt"),
-}
+_TONES = {row["word"]: row["tone"] for row in rows_of("tones.csv", "fabbench.report")}
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _WORDS = "|".join(_TONES)
 _VERDICT = lazy(rf"(?<![\w./-])({_WORDS})(?![\w/-])")

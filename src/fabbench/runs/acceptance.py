@@ -56,7 +56,7 @@ from fabbench.runs.ladder import (
     read_thresholds,
 )
 from fabbench.runs.run import RunResult, run
-from fabbench.runs.rung_verdicts import judge_checks, judge_run, judge_sweep, judged
+from fabbench.runs.rung_verdicts import judge_checks, judge_lost, judge_run, judge_sweep, judged
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import (
     SweepRequest,
@@ -232,13 +232,7 @@ class Acceptance:
         self._update_certificate(nodes=inventory.hosts)
         # Nodes that were requested and do not answer are a rung of their own, which failed.
         if lost := inventory.unreachable:
-            self._stored_result(
-                "reach",
-                "Nodes can be used",
-                lambda blank: judged(
-                    replace(blank, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE)
-                ),
-            )
+            self._stored_result("reach", "Nodes can be used", partial(judge_lost, lost))
         self._rungs = ladder(inventory, self.how)
         self._notify_longest(allocation)
         for rung in self._rungs:
@@ -536,10 +530,9 @@ def _fault_of(error: FabbenchError) -> Fault | None:
 
 def _warnings(counts: Counter[str], runs: int) -> str:
     """Return in how many runs each warning came; without any, how many runs there were."""
-    sentences: list[str] = []
-    for meaning, count in counts.items():
-        warned = counted(count, "run")
-        sentences.append(f"{warned} of {runs}: {meaning}")
+    sentences = [
+        f"{counted(count, 'run')} of {runs}: {meaning}" for meaning, count in counts.items()
+    ]
     return " ".join(sentences) or counted(runs, "run") + "."
 
 

@@ -16,6 +16,7 @@ from fabbench.benchmarks.standard import Work
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
+from fabbench.model.mappings import distinct
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
 from fabbench.plan.gates import parse_gates
 from fabbench.report.certificate import ALL, Certificate, RungFigure
@@ -93,9 +94,10 @@ class Rung:
         if self.mode or self.alone:  # a run of one node alone is as short as a sweep's test
             given = {**benchmark.sweep_defaults, **given}
         known = declared(kind)
-        values = {}
-        for name, text in given.items():
-            values[name] = parsed(known[name], text)
+        values = {
+            name: parsed(known[name], text)
+            for name, text in given.items()  # as users write them
+        }
         work: Work = kind(**values)
         # On one node alone each NIC is measured, if the benchmark can choose them
         return benchmark.each_nic(work) if self.alone else work
@@ -228,10 +230,10 @@ def needs() -> Needs:
     `divided`: a rung may run on a part of the nodes, with its own mpirun.
     """
     every = [rung.work.needs for rung in every_rung()]
-    programs = dict.fromkeys(program for each in every for program in each.programs)
+    programs = distinct(program for each in every for program in each.programs)
     folders = {program: folder for each in every for program, folder in each.folders.items()}
     return Needs(
-        programs=(*programs,), install="", optional=True, mpi=True, divided=True, folders=folders
+        programs=programs, install="", optional=True, mpi=True, divided=True, folders=folders
     )
 
 

@@ -8,7 +8,7 @@ ranks). The output of a fabbench script has a column per configuration.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from fabbench.evidence.judge import slower_paths
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Finding, Log, Metric, Outcome, Proof, Severity
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
@@ -95,11 +96,10 @@ def load(
 def _judged_columns(columns: Sequence[Column]) -> list[Column]:
     """Return columns whose logs are judged beside those of all of them."""
     judged = iter(judged_together(_logs(columns)))
-    judged_columns: list[Column] = []
-    for column in columns:
-        logs = tuple(islice(judged, len(column.logs)))
-        judged_columns.append(replace(column, logs=logs))
-    return judged_columns
+    return [
+        replace(each, logs=tuple(islice(judged, len(each.logs))))
+        for each in columns  # each takes as many as it has
+    ]
 
 
 def _logs(columns: Sequence[Column]) -> list[Log]:
@@ -177,9 +177,7 @@ def _by_nic_or_settings(name: str, logs: list[Log]) -> _ByLabel:
     They come from a loop over these, and are no repeats of one another.
     """
     for label_of in (_named_nic, _stated_settings):
-        groups: _ByLabel = {}
-        for log in logs:
-            groups.setdefault(label_of(log), []).append(log)
+        groups = gathered((label_of(log), log) for log in logs)
         if len(groups) > 1 and "" not in groups:
             return _with_different_words(name, groups)
     return {name: logs}
@@ -232,9 +230,7 @@ class _NicFigure(NamedTuple):
     value: float
 
 
-_NicFigures: TypeAlias = dict[str, list[_NicFigure]]
 _LogFinding: TypeAlias = tuple[int, Finding]  # The place of a log among all, and what it shows
-_NicTests: TypeAlias = dict[_NicTest, _NicFigures]
 
 
 def judged_together(logs: Sequence[Log]) -> list[Log]:
@@ -244,15 +240,18 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
     than the last log of the same test.
     """
     judged = slower_paths(logs)
-    for test, figures in _nic_tests(logs).items():
+    for test, figures in gathered(_nic_tests(logs)).items():
         for at, finding in _slow_nics(test, figures):
             log = judged[at]
             judged[at] = replace(log, findings=(*log.findings, finding))
     return judged
 
 
-def _slow_nics(test: _NicTest, figures: _NicFigures) -> Iterator[_LogFinding]:
+def _slow_nics(
+    test: _NicTest, figures_of_nics: Iterable[tuple[str, _NicFigure]]
+) -> Iterator[_LogFinding]:
     """Yield what the first log of each slow NIC shows: the place of the log, and the finding."""
+    figures = gathered(figures_of_nics)
     if len(figures) < _FEWEST_NICS:
         return
     medians = {nic: _median(each) for nic, each in figures.items()}
@@ -278,20 +277,19 @@ def _median(figures: Sequence[_NicFigure]) -> float:
     return median(each.value for each in figures)
 
 
-def _nic_tests(logs: Sequence[Log]) -> _NicTests:
-    """Return test → NIC → its figures, of all logs.
+def _nic_tests(
+    logs: Sequence[Log],
+) -> Iterator[tuple[_NicTest, tuple[str, _NicFigure]]]:
+    """Yield each test with a NIC and its figure, of all logs.
 
     A file with logs of several NICs was written by a loop over them, and is one test.
     """
     files_and_nics = {(log.source, _named_nic(log)) for log in logs}
     nics_of_files = Counter(source for source, _ in files_and_nics)
-    tests: _NicTests = {}
     for at, log in enumerate(logs):
         shared = nics_of_files[log.source] > 1
         for test, nic, value in _nic_figures(log, shared_file=shared):
-            figures = tests.setdefault(test, {})
-            figures.setdefault(nic, []).append(_NicFigure(at, value))
-    return tests
+            yield test, (nic, _NicFigure(at, value))
 
 
 def _nic_figures(log: Log, *, shared_file: bool) -> Iterator[tuple[_NicTest, str, float]]:
@@ -362,9 +360,7 @@ def repeats_of(arguments: Sequence[str]) -> Sequence[str]:
     named_files = all(Path(each).is_file() for each in arguments)
     if len(arguments) < 3 or not named_files:
         return arguments
-    alike: dict[str, list[str]] = {}
-    for argument in arguments:
-        alike.setdefault(_without_number(argument), []).append(argument)
+    alike = gathered((_without_number(argument), argument) for argument in arguments)
     return list(map(",".join, alike.values()))
 
 
@@ -444,10 +440,10 @@ def columns_within(columns: Sequence[Column], sizes: Sizes | None) -> list[Colum
 
     Raise RequestError if none has any.
     """
-    narrowed: list[Column] = []
-    for column in columns:
-        logs = tuple(within(log, sizes) for log in column.logs)
-        narrowed.append(replace(column, logs=logs))
+    narrowed = [
+        replace(column, logs=tuple(within(log, sizes) for log in column.logs))
+        for column in columns  # also those that have none of them
+    ]
     if sizes is not None and not _sizes(narrowed):
         known = format_sizes(_sizes(columns)) or "nothing"
         raise RequestError(

@@ -19,6 +19,7 @@ from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log, status_of
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Execution
 from fabbench.model.units import Sizes, format_time
@@ -36,7 +37,6 @@ from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import SweepResult
 
 _RATES = ("busbw", "bandwidth")
 _TIMES = ("latency", "time")
@@ -216,9 +216,9 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     return commands
 
 
-def _command_lines(execution: Execution) -> list[str]:
+def _command_lines(execution: Execution) -> Sequence[str]:
     commands = [command for step in execution.steps for command in step.commands]
-    return list(dict.fromkeys(map(_command_line, commands)))
+    return distinct(map(_command_line, commands))
 
 
 def _command_line(command: Command) -> str:
@@ -235,25 +235,17 @@ def _report_of_stored(sweep: StoredSweep, not_tested: str) -> SweepReport | None
     results = sweep.results
     if not any(each.is_measured for each in results):
         return None
-    readings = readings_of(document)
-    how = picked(document, "tolerance", "confidence")
-    return sweep_report(readings, results, rows=MAX_SVG_ROWS, unfinished=not_tested, **how)
+    readings = readings_of(document, results)
+    return sweep_report(readings, document, rows=MAX_SVG_ROWS, unfinished=not_tested)
 
 
-def sweep_report(
-    readings: Readings,
-    results: Iterable[SweepResult],
-    *,
-    tolerance: float,
-    confidence: float,
-    rows: int,
-    **more: Any,
-) -> SweepReport:
-    """Diagnose results, with a matrix of about `rows` rows. The results are added to `readings`."""
-    for result in results:
-        readings.add(result)
-    fitted = fit(readings, tolerance=tolerance)
-    diagnosed = diagnosis(readings, fitted, confidence=confidence)
+def sweep_report(readings: Readings, how: Any, *, rows: int, **more: Any) -> SweepReport:
+    """Diagnose what was read, with a matrix of about `rows` rows.
+
+    `how` has the tolerance and the confidence.
+    """
+    fitted = fit(readings, tolerance=how.tolerance)
+    diagnosed = diagnosis(readings, fitted, confidence=how.confidence)
     matrix = matrix_of(readings, fitted, diagnosed, max_rows=rows)
     return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix, **more)
 

@@ -4,7 +4,7 @@ Nothing is printed here: events are passed to callables, and errors are part of 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -87,16 +87,15 @@ def _where_undecided(section: ComparisonSection, index: int) -> tuple[Sentences,
         headline = headline_row(section)
         quoted = [row for row in rows if row == headline]
         others = [row for row in rows if row != headline]
-        return [*_at_sizes(quoted)], [*_at_sizes(others)]
+        return _at_sizes(quoted), _at_sizes(others)
     if plateau.test.verdict is Difference.UNDECIDED:
-        return ["at the plateau"], [*_at_sizes(rows)]
-    return [], [*_at_sizes(rows)]
+        return ["at the plateau"], _at_sizes(rows)
+    return [], _at_sizes(rows)
 
 
-def _at_sizes(rows: Sequence[ComparisonRow]) -> Iterator[str]:
-    if rows:
-        sizes = format_sizes(row.size for row in rows)
-        yield f"at {sizes}"
+def _at_sizes(rows: Sequence[ComparisonRow]) -> Sentences:
+    sizes = format_sizes(row.size for row in rows)
+    return [f"at {sizes}"] if rows else []
 
 
 def stop_condition(

@@ -1,8 +1,9 @@
 """What a rung of ``fabbench accept`` says about its nodes: one function per rule. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
@@ -13,7 +14,7 @@ from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
-from fabbench.model.mappings import Reasons
+from fabbench.model.mappings import Reasons, distinct, gathered
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
@@ -36,8 +37,7 @@ _TOO_GOOD = frozenset({Assessment.ABOVE, Assessment.HIGH})
 _PUBLISHED = frozenset({Assessment.NORMAL, Assessment.LOW})
 
 
-@dataclass(frozen=True, slots=True)
-class Judgment:
+class Judgment(NamedTuple):
     """What rules say about the figures of a rung."""
 
     limits: tuple[str, ...] = ()  # What the figures were judged by
@@ -76,6 +76,11 @@ def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -
     return replace(result, state=state, why=why, bad=bad, fault_class=fault, doubts=doubted)
 
 
+def judge_lost(lost: Reasons, blank: RungResult) -> RungResult:
+    """Return that nodes were lost; `lost`: node → why."""
+    return judged(replace(blank, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE))
+
+
 # ---------------------------------------------------------------- checks
 
 
@@ -104,15 +109,13 @@ def judge_checks(checks: Sequence[Check], blank: RungResult, missing: Sentences 
 def _gravest_checks(checks: Sequence[Check]) -> Mapping[str, Check]:
     """Return the failed check of each host whose fault is the gravest, the first of several."""
     order = [*Fault]  # the gravest first
-    gravest_of: dict[str, Check] = {}
-    for each in checks:
-        if each.status is not Status.FAIL:
-            continue
-        known = gravest_of.setdefault(each.host, each)
-        grave = order.index(fault_of_check(each.name))
-        if grave < order.index(fault_of_check(known.name)):
-            gravest_of[each.host] = each
-    return gravest_of
+
+    def gravity(check: Check) -> int:
+        return order.index(fault_of_check(check.name))
+
+    failed = (each for each in checks if each.status is Status.FAIL)
+    by_host = gathered((each.host, each) for each in failed)
+    return {host: min(of_host, key=gravity) for host, of_host in by_host.items()}
 
 
 # ---------------------------------------------------------------- without figures
@@ -127,8 +130,7 @@ def _judged_without_figures(
     broken hardware, a lost host. A program that does not start, crashes or hangs is a doubt.
     """
     if isinstance(error, SilentHostError):
-        lost = {error.host: str(error)}
-        return judged(replace(result, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE))
+        return judge_lost({error.host: str(error)}, result)
     if error:
         return judged(replace(result, fault_class=Fault.INFRASTRUCTURE), doubts=[str(error)])
     wrong = [each for each in ended if each.outcome != Outcome.OK]
@@ -186,6 +188,7 @@ def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
 def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungResult:
     """Return what a sweep says about its nodes."""
     stored = ended.sweep
+    document = stored.document
     blank = replace(blank, run=stored.path.name)
     failure = str(ended.failure or "")
     if not any(each.result.is_measured for each in stored.tests):
@@ -193,11 +196,12 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
             return judged(blank, doubts=[failure])
         # None: no error ended it early.
         return _judged_without_figures(blank, error=None, ended=stored.tests)
-    diagnosis = diagnosed(stored.document, stored.results)
-    figures = tuple(_typical(diagnosis, stored.document.metric))
-    proven = _is_proven(stored)
+    diagnosis = diagnosed(document, stored.results)
+    figures = tuple(_typical(diagnosis, document.metric))
+    # Every test that succeeded has proved what carried its data.
+    proven = all(each.outcome == Outcome.OK for each in stored.tests)
     step = max((each.step for each in stored.tests), default=0.0)
-    judgment = _judged_by_limits(figures, gates, step)
+    judgment = _together(_judged_by_limit(figures, gate, step) for gate in gates)
     software_failures = _software_failures(diagnosis, stored.tests)
     doubts = (
         *software_failures.values(),
@@ -207,7 +211,7 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         _not_tested(ended),
         failure,
         next((said for each in stored.tests for said in each.neighbors), ""),
-        "" if proven else _not_proven(stored.document.fabric),
+        "" if proven else f"Not every test succeeded and proved that it used {document.fabric}.",
         *judgment.doubts,
     )
     bad = _not_in(_suspects(diagnosis), software_failures)
@@ -220,7 +224,7 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         fault_class=_fault_of_sweep(stored, diagnosis, software_failures),
         figures=figures,
         limits=judgment.limits,
-        fabric=stored.document.fabric if proven else "",
+        fabric=document.fabric if proven else "",
     )
     return judged(result, judgment.missed, doubts)
 
@@ -237,19 +241,10 @@ def _typical(diagnosis: Diagnosis, metric: str) -> Iterator[RungFigure]:
         )
 
 
-def _judged_by_limits(
-    figures: Sequence[RungFigure], gates: Sequence[Gate], step: float
-) -> Judgment:
-    """Judge the typical figure of a sweep by limits; one that nothing fits is a doubt.
-
-    So is one that is missed by at most half of the last printed digit. `step`: in which figures are
-    printed.
-    """
-    return _together(_judged_by_limit(figures, gate, step) for gate in gates)
-
-
 def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> Judgment:
-    """Hold the first figure, the typical one, against a limit; `step` is its last printed digit.
+    """Hold the first figure, the typical one of a sweep, against a limit.
+
+    `step` is its last printed digit, of which half may have made it miss the limit.
 
     What the limit is not for, or what rounding leaves open, is a doubt.
     """
@@ -265,13 +260,9 @@ def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> 
 
 def _together(judgments: Iterable[Judgment]) -> Judgment:
     """Return what all rules say."""
-    whole = Judgment()
-    for each in judgments:
-        limits = whole.limits + each.limits
-        missed = whole.missed + each.missed
-        sources = tuple(dict.fromkeys(whole.sources + each.sources))
-        whole = Judgment(limits, missed, whole.doubts + each.doubts, sources)
-    return whole
+    fields = zip(Judgment(), *judgments, strict=True)
+    *others, sources = (tuple(chain.from_iterable(of_rules)) for of_rules in fields)
+    return Judgment(*others, distinct(sources))
 
 
 def _is_plain_limit_of(gate: Gate, figure: RungFigure) -> bool:
@@ -293,15 +284,6 @@ def _undecided(diagnosis: Diagnosis) -> str:
 def _not_tested(ended: SweepRun) -> str:
     missing = "" if ended.whole else unfinished(ended.sweep)
     return f"Not tested: {missing}." if missing else ""
-
-
-def _is_proven(stored: StoredSweep) -> bool:
-    """Return whether every test succeeded, and so proved what carried its data."""
-    return all(each.outcome == Outcome.OK for each in stored.tests)
-
-
-def _not_proven(fabric: str) -> str:
-    return f"Not every test succeeded and proved that it used {fabric}."
 
 
 def _suspects(diagnosis: Diagnosis) -> Reasons:
@@ -388,7 +370,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
     if ended.verdict:
         judgment = _judged_by_gates(ended.verdict)
     elif alone:
-        judgment = _judged_by_expectations(comparison)
+        judgment = _together(map(_judged_by_expectation, expectations(comparison)))
     else:  # without a gate, the difference from a baseline is only shown
         judgment = Judgment()
     result = replace(
@@ -399,18 +381,13 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         sources=judgment.sources or blank.sources,
         why="" if alone else " ".join(headlines(comparison)),
     )
-    doubts = dict.fromkeys((*judgment.doubts, *neighbors(logs)))
-    return judged(result, judgment.missed, tuple(doubts))
+    doubts = distinct((*judgment.doubts, *neighbors(logs)))
+    return judged(result, judgment.missed, doubts)
 
 
 def _judged_by_gates(verdict: Verdict) -> Judgment:
     limits = tuple(each.gate for each in verdict.results)
     return Judgment(limits, missed=tuple(verdict.breaches), doubts=tuple(verdict.undecided))
-
-
-def _judged_by_expectations(comparison: Comparison) -> Judgment:
-    """Judge figures that no limit of the user judges."""
-    return _together(map(_judged_by_expectation, expectations(comparison)))
 
 
 def _judged_by_expectation(expected: Expectation) -> Judgment:
@@ -420,7 +397,7 @@ def _judged_by_expectation(expected: Expectation) -> Judgment:
     """
     if expected.assessment in _TOO_GOOD:
         return Judgment(doubts=(expected.sentence(),))
-    sources = tuple(dict.fromkeys(each.source for each in expected.figures))
+    sources = distinct(each.source for each in expected.figures)
     if expected.assessment in _PUBLISHED:
         like = expected.setting.words
         low_end, _ = expected.range or (0.0, 0.0)  # of the published figures

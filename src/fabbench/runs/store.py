@@ -35,6 +35,7 @@ from fabbench.evidence.judge import judge, with_counters
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import environment, redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Execution, Plan, Proof
@@ -345,7 +346,7 @@ class StoredRun:
     def damage(self) -> tuple[str, ...]:
         """Sentences: what cannot be read, and why. Reads all executions."""
         of_executions = (each.damage for each in self.executions if each.damage)
-        return tuple(dict.fromkeys((*self._damage, *of_executions)))
+        return distinct((*self._damage, *of_executions))
 
     @cached_property
     def verdict(self) -> VerdictDocument | None:

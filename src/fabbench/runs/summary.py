@@ -20,8 +20,9 @@ import msgspec
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.plan import Configuration
-from fabbench.model.units import Sizes, format_size, scale
+from fabbench.model.units import Sizes, format_ends, format_size, scale
 from fabbench.runs.directories import runs
 from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, write
 
@@ -270,10 +271,7 @@ def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[s
 
 def _sizes_in_words(logs: Iterable[Log]) -> str:
     sizes = {point.size for log in logs for point in log.points if point.size}
-    if not sizes:
-        return ""
-    ends = map(format_size, (min(sizes), max(sizes)))
-    return " - ".join(dict.fromkeys(ends))
+    return format_ends(sizes, format_size, " - ") if sizes else ""
 
 
 def _best_figure(benchmark: str, measured: Sequence[Measured]) -> str:
@@ -301,12 +299,14 @@ def stated_versions(logs: Iterable[Log]) -> dict[str, str]:
     """
     from fabbench.benchmarks import benchmark_named
 
-    versions: dict[str, dict[str, None]] = {}  # Library → its versions, each once, in order
-    for log in logs:
-        for name in benchmark_named(log.benchmark).versions:
-            if name in log.facts:
-                versions.setdefault(name, {})[str(log.facts[name])] = None
-    return {name: "/".join(values) for name, values in versions.items()}
+    stated = distinct(
+        (name, str(log.facts[name]))
+        for log in logs
+        for name in benchmark_named(log.benchmark).versions
+        if name in log.facts
+    )
+    by_library = gathered(stated)
+    return {name: "/".join(versions) for name, versions in by_library.items()}
 
 
 def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:

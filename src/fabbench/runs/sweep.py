@@ -33,6 +33,7 @@ from fabbench.launchers import (
 from fabbench.model.errors import Exit, FabbenchError, RequestError, gravest
 from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import METRICS, Log, Outcome, Point, Severity
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan, require_measurable
@@ -446,17 +447,15 @@ def _diagnose_planner(sweep: SweepDocument) -> Planner:
     )
 
 
-def readings_of(sweep: SweepDocument) -> Readings:
-    """Return the readings of a sweep before its first result."""
+def readings_of(sweep: SweepDocument, results: Iterable[SweepResult]) -> Readings:
+    """Return the readings of results of a sweep."""
     known = picked(sweep, "group_of", "types")
-    return Readings(METRICS[sweep.metric], sweep.nodes, **known)
+    return Readings(METRICS[sweep.metric], sweep.nodes, results, **known)
 
 
 def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis:
     """Return what the results of a sweep say."""
-    readings = readings_of(sweep)
-    for each in results:
-        readings.add(each)
+    readings = readings_of(sweep, results)
     return analyze(readings, tolerance=sweep.tolerance, confidence=sweep.confidence)
 
 
@@ -525,7 +524,7 @@ class SweepTests:
             result,
             nics=result.nics if self._same_nics(inventory) else {},
             notes=_notes(logs),
-            neighbors=tuple(dict.fromkeys(neighbors(logs))),
+            neighbors=distinct(neighbors(logs)),
             **_about_failure(result, logs),
             seconds=round(time.monotonic() - started, 3),
         )
@@ -565,7 +564,7 @@ def _notes(logs: Sequence[Log]) -> tuple[str, ...]:
     """Return what the logs warn of, each once."""
     findings = [finding for log in logs for finding in log.findings]
     serious = [each.meaning for each in findings if each.severity is not Severity.NOTE]
-    return tuple(dict.fromkeys(serious))
+    return distinct(serious)
 
 
 def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import compress_hostlist
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
@@ -114,8 +115,7 @@ def _out_of_time(readings: Readings) -> str:
     """Return which tests hung too soon to show anything, and what to pass; empty: none did."""
     if not readings.hung:
         return ""
-    names = dict.fromkeys(str(result.test) for result in readings.hung)
-    tests = listed([*names])
+    tests = listed(distinct(str(result.test) for result in readings.hung))
     least_s = readings.least_s
     limit = "SECONDS"  # no healthy test tells how many
     if least_s < math.inf:
@@ -428,7 +428,7 @@ def _of_most_measured(fitted: Fit) -> Flags:
     kinds = [each.tests.kind for each in fitted.of_two()]
     kind = np.concatenate([nothing, *kinds])
     times = np.bincount(kind, minlength=1)
-    return np.asarray(kind == times.argmax())
+    return kind == times.argmax()
 
 
 def _median_figure(readings: Readings, fitted: Fit, tests: Flags) -> float | None:
@@ -521,15 +521,12 @@ def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
     # show more.
     mostly = 2 * fitted_class.per_factor(~fast) > fitted_class.tests_of_factors()
     least = np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
-    rows: list[int] = np.flatnonzero(fitted_class.link >= least).tolist()
-    return rows
+    return np.flatnonzero(fitted_class.link >= least).tolist()
 
 
 def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator[Suspect]:
     """Yield pairs whose only log says nothing, unless an untested node is named already."""
-    tested: set[tuple[int, ...]] = set()
-    for each in fitted.classes:
-        tested.update(map(tuple, each.pairs.tolist()))
+    tested = {tuple(pair) for each in fitted.classes for pair in each.pairs.tolist()}
     for members, reason in readings.unusable.items():
         if members not in tested and untested.isdisjoint(members):
             nodes = _names_of(fitted.nodes, members)

@@ -162,13 +162,13 @@ class States:
         fails[: self.first_bad] = self.failures
         fails[-1] = 1 - flaky
         whole = np.concatenate((density, fine), axis=1) * (1 - fails)
-        return np.asarray(np.where(failed[:, None], fails, whole))
+        return np.where(failed[:, None], fails, whole)
 
 
 def student(deviation: Floats) -> Floats:
     """Return the density of Student's t, per standard deviation."""
     squared = 1 + deviation**2 / FREEDOM
-    return np.asarray(_NORMALIZING * squared ** (-(FREEDOM + 1) / 2))
+    return _NORMALIZING * squared ** (-(FREEDOM + 1) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +245,13 @@ def links(evidence: Floats, others: Floats, states: States) -> Floats:
     given = _likelihood_given(worst, _relative(evidence)) * states.prior(LINK_PRIOR)
     bad = given[:, states.first_bad :].sum(axis=1)
     whole = np.maximum(given.sum(axis=1), _LEAST)
-    return np.asarray(bad / whole)
+    return bad / whole
 
 
 def _relative(evidence: Floats) -> Floats:
     """Return likelihoods relative to the highest of each factor."""
     highest = evidence.max(axis=1, keepdims=True, initial=-np.inf)
-    return np.asarray(np.exp(evidence - highest))
+    return np.exp(evidence - highest)
 
 
 def _kernel(factors: Factors, states: States) -> Floats:
@@ -260,7 +260,7 @@ def _kernel(factors: Factors, states: States) -> Floats:
     if factors.link_prior:
         link = np.broadcast_to(states.prior(factors.link_prior), likelihood.shape)
         likelihood = _likelihood_given(link, likelihood)
-    return np.asarray(np.maximum(likelihood, _LEAST))
+    return np.maximum(likelihood, _LEAST)
 
 
 def _likelihood_given(other: Floats, likelihood: Floats) -> Floats:
@@ -274,7 +274,7 @@ def _likelihood_given(other: Floats, likelihood: Floats) -> Floats:
     weighted = other * likelihood
     worst_first = np.flip(weighted, axis=1)
     as_bad_or_worse = np.flip(np.cumsum(worst_first, axis=1), axis=1)
-    return np.asarray(other_no_worse + (as_bad_or_worse - weighted))
+    return other_no_worse + (as_bad_or_worse - weighted)
 
 
 def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
@@ -292,14 +292,14 @@ def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
         worst = np.diff(others[:, slot], prepend=0.0, axis=1)
         likelihood = _likelihood_given(np.maximum(worst, 0.0), kernel)
         messages[:, slot] = np.log(np.maximum(likelihood, _LEAST))
-    return np.asarray(messages - messages.max(axis=2, keepdims=True))  # 0: the state they favor
+    return messages - messages.max(axis=2, keepdims=True)  # 0: the state they favor
 
 
 def _normalized(logs: Floats) -> Floats:
     # Logarithms up to a constant → chances that sum to 1 over the last axis.
     highest = logs.max(axis=-1, keepdims=True, initial=-np.inf)
     chances = np.exp(logs - highest)
-    return np.asarray(chances / chances.sum(axis=-1, keepdims=True))
+    return chances / chances.sum(axis=-1, keepdims=True)
 
 
 DOUBTED = 0.5
@@ -308,7 +308,7 @@ DOUBTED = 0.5
 
 def all_healthy(bad: Floats, members: Ints) -> Flags:
     """Return which rows of `members` are all likely healthy; `bad`: member → its chance."""
-    return np.asarray((bad[members] < DOUBTED).all(axis=1))
+    return (bad[members] < DOUBTED).all(axis=1)
 
 
 _LOOKS = 10
@@ -338,7 +338,7 @@ class PairTests(NamedTuple):
     def links(self, count: int) -> Ints:
         """Return test → the number of its link: the same in both directions; `count`: nodes."""
         low = self.members.min(axis=1)
-        return np.asarray(low * count + self.members.max(axis=1))
+        return low * count + self.members.max(axis=1)
 
 
 def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> float:
@@ -430,7 +430,7 @@ def _mostly(pairs: PairTests, flags: Flags, count: int) -> Flags:
     nodes = pairs.members.reshape(-1)
     tests = np.bincount(nodes, minlength=count)
     flagged = np.bincount(nodes, np.repeat(flags, 2), count)
-    return np.asarray(2 * flagged >= tests)
+    return 2 * flagged >= tests
 
 
 def _few_of_its_group(partners: Ints, slow: Flags, inside: Flags) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fabbench.model.messages import counted, quoted
-from fabbench.model.units import format_decimal, scale
+from fabbench.model.units import format_decimal, format_ends, scale
 from fabbench.sweep.beliefs import all_healthy
 from fabbench.sweep.fit import Fit, FittedClass
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings
@@ -176,7 +176,7 @@ class EvidenceWriter:
         rest = "; each node is fine with others" if fine_elsewhere else ""
 
         def of_row(other: FittedClass) -> Flags:
-            return np.asarray((other.factor_of == row) & (other is fitted_class))
+            return (other.factor_of == row) & (other is fitted_class)
 
         tests = self._for_all_tests(of_row)
         servers = [node for node in pair if self._slow_role(node, tests) == _SERVER]
@@ -208,7 +208,7 @@ class EvidenceWriter:
         classes = list(self._fit.classes)
         class_numbers = self._of_class_per_test(classes.index)
         series = self._for_all_tests(lambda each: each.tests.series)
-        return np.asarray((class_numbers << 32) + series)  # a series has at most 32 bits
+        return (class_numbers << 32) + series  # a series has at most 32 bits
 
     def _tests_of(self, node: int) -> Flags:
         nodes = np.arange(len(self._fit.nodes))
@@ -218,7 +218,7 @@ class EvidenceWriter:
         """Return the tests in which any of some nodes is."""
 
         def meets(fitted_class: FittedClass) -> Flags:
-            return np.asarray(nodes[fitted_class.tests.members].any(axis=1))
+            return nodes[fitted_class.tests.members].any(axis=1)
 
         return self._for_all_tests(meets)
 
@@ -276,10 +276,10 @@ class EvidenceWriter:
 
     def _parts_of_typical(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
-        parts = np.exp(self._log_ratio[tests])
-        ends = (parts.min(), parts.max())
-        lowest, highest = (round(100 * float(end)) for end in ends)
-        return f"{lowest}%" if lowest == highest else f"{lowest}–{highest}%"
+        parts: list[float] = np.exp(self._log_ratio[tests]).tolist()
+        percent = [100 * part for part in parts]
+        ends = format_ends(percent, "{:.0f}".format, "–")
+        return f"{ends}%"
 
     def _reason(self, failed: Flags) -> str:
         """Return why these tests failed: the first reason that is known, cut after a word."""
@@ -306,9 +306,8 @@ class EvidenceWriter:
         ends = np.array([values.min(), values.max()])
         if len(values) > _MANY:  # a few that stand out would hide where most are
             ends = np.quantile(values, (0.05, 0.95))
-        figures = sorted(self._readings.figure(float(end)) for end in ends)
-        rounded = [two_digits(each) for each in figures]
-        return "–".join(dict.fromkeys(map(self._scale.text, rounded)))
+        figures = [two_digits(self._readings.figure(float(end))) for end in ends]
+        return format_ends(figures, self._scale.text, "–")
 
 
 def two_digits(figure: float) -> float:

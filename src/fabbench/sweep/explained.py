@@ -45,8 +45,7 @@ class Unexplained:
     @property
     def nodes(self) -> Sequence[int]:
         """Return the numbers of its nodes."""
-        nodes: list[int] = self.tests.pairs[self.row].tolist()
-        return nodes
+        return self.tests.pairs[self.row].tolist()
 
     @property
     def failed(self) -> bool:
@@ -73,7 +72,7 @@ def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplaine
         odd_of_pair = each.per_factor(of_class)
         fine_of_pair = each.tests_of_factors() - odd_of_pair
         members = maybe_flaky[each.tests.rail][each.pairs]
-        has_maybe_flaky = np.asarray(members.any(axis=1))
+        has_maybe_flaky = members.any(axis=1)
         for row in np.flatnonzero(odd_of_pair).tolist():
             # Once, and not when the same nodes were tested again.
             once = odd_of_pair[row] == 1 and fine_of_pair[row] >= _AGAIN
@@ -134,7 +133,7 @@ def _not_excluded(slow: Ints, fine: Ints) -> Flags:
         slow_tests = int(slow[node])
         chance = at_most(slow_tests, slow_tests + int(fine[node]), _NOW_AND_THEN)
         flags[node] = chance >= _EXCLUDED
-    return np.asarray(flags)
+    return flags
 
 
 def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
@@ -166,7 +165,7 @@ def odd_tests(fitted: Fit, fitted_class: FittedClass) -> Flags:
     log_ratio = fitted_class.log_ratio
     if fitted.groups is not None and not fitted.groups.given:
         log_ratio = below_best(fitted_class, fitted.classes)
-    return np.asarray(fitted_class.failed | (log_ratio < surprising(fitted)))
+    return fitted_class.failed | (log_ratio < surprising(fitted))
 
 
 def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
@@ -181,7 +180,7 @@ def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
     limits = np.minimum(fitted.tolerated, noise_of_mean)  # of two negative logarithms, the lower
     always_slow = fitted_class.always(log_ratio < fitted.tolerated)
     odd = always_slow & (means < limits)
-    return np.asarray(odd[fitted_class.factor_of])
+    return odd[fitted_class.factor_of]
 
 
 def surprising(fitted: Fit) -> float:
@@ -207,9 +206,9 @@ def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str
     nodes = [numbers[node] for node in suspect.nodes]
     taking_part = np.isin(fitted_class.tests.members, nodes).sum(axis=1)
     if suspect.kind is SuspectKind.LINK:  # both of its nodes
-        return np.asarray(taking_part == fitted_class.tests.nodes_per_test)
+        return taking_part == fitted_class.tests.nodes_per_test
     if suspect.kind is not SuspectKind.GROUP:
-        return np.asarray(taking_part > 0)
+        return taking_part > 0
     # An uplink: tests of its nodes that leave their group. A path has no nodes: all such tests.
     crossing = np.full(len(fitted_class.log_ratio), fitted_class.tests.between)
     return crossing & (taking_part > 0) if nodes else crossing

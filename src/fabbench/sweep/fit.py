@@ -98,16 +98,16 @@ class FittedClass:
 
     def always(self, tests: Flags) -> Flags:
         """Return the factors whose tests are all among some."""
-        return np.asarray(self.per_factor(tests) == self.tests_of_factors())
+        return self.per_factor(tests) == self.tests_of_factors()
 
     def tests_of(self, row: int) -> Flags:
         """Return which tests are those of a factor."""
-        return np.asarray(self.factor_of == row)
+        return self.factor_of == row
 
     @property
     def ends(self) -> Ints:
         """Return test × 2 → its first and its last node, or its only one twice."""
-        return np.asarray(self.tests.members[:, [0, -1]])
+        return self.tests.members[:, [0, -1]]
 
     @property
     def failed(self) -> Flags:
@@ -343,9 +343,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
 
 def _nics_tested(classes: Iterable[FittedClass], parts: _Parts) -> Sequence[int]:
     """Return the NICs that took part in tests, ascending."""
-    tested: set[int] = set()
-    for each in classes:
-        tested.update(np.unique(each.members).tolist())
+    tested = {part for each in classes for part in np.unique(each.members).tolist()}
     return [part for part in sorted(tested) if parts.nodes <= part < parts.first_uplink]
 
 
@@ -522,13 +520,13 @@ def better_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> 
             series = np.array(other.tests.known_series())
             np.maximum.at(best, series % kinds, other.typical[series])
     kind = np.arange(len(fitted_class.typical)) % kinds  # series → the measurement
-    return np.asarray(np.maximum(best[kind] - fitted_class.typical, 0.0))
+    return np.maximum(best[kind] - fitted_class.typical, 0.0)
 
 
 def below_best(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
     """Return test → its logarithm relative to the best typical figure of the same measurement."""
     better = better_typical(fitted_class, others)
-    return np.asarray(fitted_class.log_ratio - better[fitted_class.tests.series])
+    return fitted_class.log_ratio - better[fitted_class.tests.series]
 
 
 def _healthy(fitted_class: FittedClass, bad: Floats | None) -> Flags:

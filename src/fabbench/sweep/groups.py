@@ -291,7 +291,7 @@ def _gain_inside(log_ratio: Floats, inside: Flags) -> Floats:
     noise = max(deviation_of_most(log_ratio[inside] - within), 0.02)  # at least 2 %
     if_inside = _density(log_ratio - within, noise)
     if_across = _density(log_ratio - across, noise)
-    return np.asarray(np.log(if_inside / if_across))
+    return np.log(if_inside / if_across)
 
 
 def _fits(of: Ints, count: int, pairs: Ints, gain: Floats) -> Floats:
@@ -303,9 +303,9 @@ def _fits(of: Ints, count: int, pairs: Ints, gain: Floats) -> Floats:
     for node, partner in (pairs.T, pairs.T[::-1]):
         np.add.at(fits, (node, of[partner]), gain)  # if the node were in its partner's group
     shares = np.bincount(of, minlength=count) / len(of)
-    return np.asarray(fits + 1e-3 * shares)
+    return fits + 1e-3 * shares
 
 
 def _density(deviation: Floats, noise: float) -> Floats:
     """Return the density of a test: Student's t, and a small density of any figure at all."""
-    return np.asarray(student(deviation / noise) / noise + _ANYTHING)
+    return student(deviation / noise) / noise + _ANYTHING

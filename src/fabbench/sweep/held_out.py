@@ -74,8 +74,8 @@ def _path_of_tests(groups: Grouping, members: Ints) -> Ints:
     of = groups.of[members]
     first, second = of.T
     if groups.apart:
-        return np.asarray(of.max(axis=1))  # the fastest is number 0
-    return np.asarray(first != second)
+        return of.max(axis=1)  # the fastest is number 0
+    return first != second
 
 
 def _rate(flags: Flags) -> float:

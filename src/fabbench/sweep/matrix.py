@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabbench.model.fabrics import natural_order
+from fabbench.model.mappings import distinct
 from fabbench.sweep.fit import Fit, below_best
 from fabbench.sweep.readings import Floats, Ints, Readings, by_key
 from fabbench.sweep.values import Diagnosis
@@ -47,11 +48,10 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
     group_of = [0] * len(names)
     if fitted.groups is not None:
         group_of = fitted.groups.of.tolist()
-    worst: dict[int, None] = {}  # nodes of suspects, in their order
-    for each in (*diagnosis.suspects, *diagnosis.undecided):
-        worst |= {readings.index(node): None for node in each.nodes}
+    suspects = (*diagnosis.suspects, *diagnosis.undecided)
+    worst = distinct(readings.index(node) for each in suspects for node in each.nodes)
     # The worst have a row each, in at most half of the rows.
-    alone = [*worst][: max(max_rows // 2, 1)]
+    alone = worst[: max(max_rows // 2, 1)]
     rows = _rows(names, group_of, alone, max_rows)
     row_of = np.zeros(len(names), dtype=np.int64)
     for row, nodes in enumerate(rows):

@@ -6,14 +6,14 @@ node's fault.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TypeAlias
 
 import numpy as np
 
 from fabbench.model.hostlist import compress_hostlist
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import listed
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import all_healthy
@@ -61,21 +61,24 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
 
 def _figures_of_rails(fitted: Fit) -> Mapping[str, Figures]:
     """Return rail → the figures of healthy nodes, by what was measured and between whom."""
-    rails: dict[str, dict[Key, list[float]]] = {}
-    for each in fitted.classes:
-        healthy = all_healthy(fitted.bad, each.tests.members)
-        if not (each.tests.rail and healthy.any()):
-            continue
-        tests = rails.setdefault(each.tests.rail, defaultdict(list))
-        keys = np.column_stack((each.tests.kind, each.tests.members))[healthy]
-        values = np.nan_to_num(each.tests.values[healthy], nan=-np.inf)
-        for key, value in zip(keys.tolist(), values.tolist(), strict=True):
-            tests[tuple(key)].append(value)
+    rails = gathered(_healthy_tests(fitted))
     return {name: _medians(tests) for name, tests in rails.items()}
 
 
-def _medians(tests: Mapping[Key, Sequence[float]]) -> Figures:
-    return {key: median(values) for key, values in tests.items()}
+def _healthy_tests(fitted: Fit) -> Iterator[tuple[str, tuple[Key, float]]]:
+    """Yield each test of healthy nodes on a rail: the rail, the key of the test, and its figure."""
+    for each in fitted.classes:
+        healthy = all_healthy(fitted.bad, each.tests.members)
+        if not each.tests.rail:
+            continue
+        keys = np.column_stack((each.tests.kind, each.tests.members))[healthy]
+        values = np.nan_to_num(each.tests.values[healthy], nan=-np.inf)
+        for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+            yield each.tests.rail, (tuple(key), value)
+
+
+def _medians(tests: Iterable[tuple[Key, float]]) -> Figures:
+    return {key: median(values) for key, values in gathered(tests).items()}
 
 
 def _typical(figures: Figures) -> float:
@@ -118,9 +121,8 @@ def _how_slow(log_ratio: float, others: str) -> str:
 
 def with_shared_as_one(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield suspects, those of one kind that share a rail, a direction or a group as one."""
-    sharing = defaultdict(list)  # kind and what is shared → the suspects, the first of them first
-    for each in suspects:
-        sharing[each.kind, each.shared].append(each)
+    # Kind and what is shared → the suspects, the first of them first
+    sharing = gathered(((each.kind, each.shared), each) for each in suspects)
     for each in suspects:
         alike = sharing[each.kind, each.shared] if each.shared else [each]
         if each is alike[0]:  # one for all of them

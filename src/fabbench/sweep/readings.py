@@ -88,7 +88,7 @@ class TestClass:
         own_rounding = np.log1p(np.minimum(self.rounded, 1.0))
         typical_rounding = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
         unexplained = np.maximum(np.abs(apart) - own_rounding - typical_rounding, 0.0)
-        return np.asarray(np.sign(apart) * unexplained)
+        return np.sign(apart) * unexplained
 
     @property
     def kind(self) -> Ints:
@@ -125,11 +125,11 @@ TYPE = "type="
 
 def _types_among(group_of: Mapping[str, str]) -> Mapping[str, str]:
     """Return node → its type, of groups that are types: ``type=NAME``."""
-    types: dict[str, str] = {}
-    for node, group in group_of.items():
-        if group.startswith(TYPE):
-            types[node] = group.removeprefix(TYPE)
-    return types
+    return {
+        node: group.removeprefix(TYPE)
+        for node, group in group_of.items()  # of places, too
+        if group.startswith(TYPE)
+    }
 
 
 class Readings:
@@ -139,11 +139,12 @@ class Readings:
         self,
         metric: "Metric",
         nodes: Iterable[str] = (),
+        results: Iterable[SweepResult] = (),
         *,
         group_of: Mapping[str, str] | None = None,
         types: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin with the nodes of the sweep; results may name others.
+        """Begin with the nodes of the sweep and the results so far; results may name other nodes.
 
         `group_of`: node → its rack or spine, `types`: its instance type, as far as known.
         """
@@ -169,6 +170,8 @@ class Readings:
         self._sign = -1.0 if metric.lower_is_better else 1.0
         for node in nodes:
             self.index(node)
+        for result in results:
+            self.add(result)
 
     def index(self, node: str) -> int:
         """Return the number of a node."""
