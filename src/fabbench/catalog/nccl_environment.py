@@ -52,6 +52,8 @@ REASONS = {
 """Variable → why it is set, or unset."""
 _SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _IB = {**_SOCKETS, "NCCL_NET": "IB"}
+DEFAULTS = frozenset({"NCCL_TUNER_PLUGIN"})
+"""What a user may set to another value: a tuner chooses algorithms, and no network."""
 NIC_SELECTORS = {
     "efa": ("FI_EFA_IFACE", ""),
     "ib": ("NCCL_IB_HCA", "="),
