@@ -179,3 +179,30 @@ def test_osu_on_kubernetes_needs_an_image_that_has_it(
         assert fabric in done.stdout
     assert "osu_latency -m 1:4194304" in done.stdout
     assert not kubernetes
+
+
+def test_of_a_sweep_the_first_test_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("sweep", "pingpong", "--on", "local", "--virtual-nodes", "4", "--gpus", "4")
+    more = ("--fabric", "tcp", "--dry-run", "--store", "runs")
+    done = runner().invoke(cli, [*words, *more, "--format", "json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert len(shown["hosts"]) == 4
+    assert shown["first_round"].startswith("2 tests (random pairs, round 1 of 3)")
+    assert len(shown["plan"]["executions"]) == 1
+    # One machine: two tests of each of the rounds run one after another.
+    alone = runner().invoke(cli, [*words, *more, "--format", "json", "--mode", "single"])
+    assert json.loads(alone.stdout)["longest_s"] > shown["longest_s"]
+    assert "First test: tcp" in runner().invoke(cli, [*words, *more]).stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_option_without_effect_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("node1\nnode2\n")
+    words = ["render", "pingpong", "--as", "script", "--hostfile", str(tmp_path / "hosts")]
+    done = runner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert "--hostfile has no effect with --as script." in done.stderr

@@ -112,3 +112,13 @@ def test_a_run_here_keeps_the_value_to_itself(tmp_path: Path) -> None:
     assert not any(b"s3cr" in data for data in kept)
     assert any(NAME.encode() in data for data in kept)
     assert any(b"postgres://(redacted)@host/x" in data for data in kept)
+
+
+def test_what_chooses_no_network_may_be_set() -> None:
+    words = ("render", "nccl", "--as", "script", *TYPE)
+    done = fabbench(*words, "--env", "NCCL_TUNER_PLUGIN=/opt/tuner.so")
+    assert (done.exit_code, "NCCL_TUNER_PLUGIN=none" in done.stdout) == (0, False)
+    assert "NCCL_TUNER_PLUGIN=/opt/tuner.so" in done.stdout
+    assert "NCCL_TUNER_PLUGIN=none" in fabbench(*words).stdout
+    refused = fabbench(*words, "--env", "NCCL_NET=IB")
+    assert (refused.exit_code, "needs NCCL_NET=Socket" in refused.stderr) == (2, True)

@@ -35,6 +35,8 @@ REASONS = {
     "NCCL_DEBUG": "the log has to show the network that was used",
 }
 """Variable → why it is set, or unset."""
+DEFAULTS = frozenset({"NCCL_TUNER_PLUGIN"})
+"""What a user may set to another value: a tuner chooses algorithms, and no network."""
 NIC_SELECTORS = {
     "efa": ("FI_EFA_IFACE", ""),
     "ib": ("NCCL_IB_HCA", "="),

@@ -254,7 +254,13 @@ def _plain_warnings() -> Iterator[None]:
 
 @with_common_options
 @click.group(cls=Commands, invoke_without_command=True, context_settings=_SETTINGS)
-@click.version_option(__version__, "-V", "--version", prog_name="fabbench")
+@click.version_option(
+    __version__,
+    "-V",
+    "--version",
+    prog_name="fabbench",
+    message="%(prog)s, version %(version)s\nBenchmarks cluster fabrics; see fabbench --help.",
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Benchmark cluster networks, verify the transport, compare runs, gate CI.

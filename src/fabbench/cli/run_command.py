@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fabbench.config import Resolved
     from fabbench.config.sections import Config
     from fabbench.model.hosts import Host, Inventory, Target
-    from fabbench.model.plan import Execution
+    from fabbench.model.plan import Execution, Plan
     from fabbench.plan.request import RunRequest
     from fabbench.report.certificate import Certificate
     from fabbench.runs.run import RunResult
@@ -313,27 +313,49 @@ def interruptible() -> Iterator[None]:
 
 def show_plan(request: "RunRequest", form: str | None) -> None:
     """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
-    from fabbench.hosts.discover import unmet
     from fabbench.launchers.batch_job import longest_s
+    from fabbench.runs.run import preview
+
+    inventory, planned = preview(request)
+    print_plan(
+        planned, inventory, request, form, hosts=inventory.hosts, longest_s=longest_s(planned)
+    )
+
+
+def print_plan(  # noqa: PLR0913 - a plan, where it runs, and what is said beside it
+    planned: "Plan",
+    inventory: "Inventory",
+    request: "RunRequest",
+    form: str | None,
+    *,
+    hosts: "Sequence[Host]",
+    longest_s: float,
+    first_round: str = "",
+) -> None:
+    """Print what would run on the machines of an inventory. Raise RequestError for a wrong format.
+
+    Of a sweep it is the first test. `hosts` are all of its nodes, and `first_round` says how many
+    tests it begins with.
+    """
+    from fabbench.hosts.discover import unmet
     from fabbench.report.table import picked
     from fabbench.report.templates import template
-    from fabbench.runs.run import preview
 
     if form not in {None, "markdown", "text", "json"}:
         raise RequestError(
             f"--format {form} has no effect with --dry-run.", hint="--format json works there."
         )
-    inventory, planned = preview(request)
     shown = redacted(planned)
-    longest = longest_s(shown)
     if form == "json":
         document = {
             "format": 1,
             "target": shown.target,
-            "hosts": [picked(host, *_HOST_FIELDS) for host in inventory.hosts],
+            "hosts": [picked(host, *_HOST_FIELDS) for host in hosts],
             "plan": asdict(shown),
-            "longest_s": longest,
+            "longest_s": longest_s,
         }
+        if first_round:
+            document["first_round"] = first_round
         terminal.write_json(redacted(document))  # What is shown of hosts, too
         return
     first: dict[str, Execution] = {}  # Configuration → its first execution
@@ -341,10 +363,11 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         first.setdefault(execution.configuration.label, execution)
     text = template("plan.txt").render(
         request=request,
-        hosts=map(_host_line, inventory.hosts),
+        hosts=map(_host_line, hosts),
         image=inventory.image,
         plan=shown,
-        longest=format_duration(longest),
+        first_round=first_round,
+        longest=format_duration(longest_s),
         configurations=[_first_step(each, inventory, request) for each in first.values()],
     )
     for line in text.splitlines():

@@ -19,7 +19,14 @@ from fabbench.cli.click_options import (
 )
 from fabbench.cli.commands import Again
 from fabbench.cli.options import result_options, takes
-from fabbench.cli.run_command import RunCommand, RunGroup, interruptible, resume, status_or_raise
+from fabbench.cli.run_command import (
+    RunCommand,
+    RunGroup,
+    interruptible,
+    print_plan,
+    resume,
+    status_or_raise,
+)
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
@@ -200,7 +207,7 @@ class SweepCommand(RunCommand):
     """
 
     benchmarks = staticmethod(swept_names)
-    shared = ("on", "fabrics", "env", "name", "metric", "store")
+    shared = ("on", "fabrics", "env", "dry_run", "name", "metric", "store")
     choices = staticmethod(_launchers_that_divide)
 
     @override
@@ -233,10 +240,14 @@ class SweepCommand(RunCommand):
     @override
     def start(self, line: CommandLine) -> Exit:
         from fabbench.cli.live import watching_sweep
+        from fabbench.config.given import value_of
         from fabbench.runs.sweep import sweep
 
         how = diagnosis_options(line)
         request = self.sweep_request(line, how)
+        if value_of(line.given, "dry_run"):
+            _show_first_tests(request, how.form)
+            return Exit.FINE
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
         return _print_result(result, how)
@@ -267,6 +278,23 @@ class SweepCommand(RunCommand):
             groups_by=(how.groups or "") if from_cluster else "",
             resume=line.resumed,
         )
+
+
+def _show_first_tests(request: "SweepRequest", form: str) -> None:
+    """Print what a sweep would test first. Raise FabbenchError for what it would refuse."""
+    from fabbench.runs.sweep import preview_sweep
+
+    preview = preview_sweep(request)
+    first = preview.first_round
+    print_plan(
+        preview.test,
+        preview.tested,
+        request.run,
+        form,
+        hosts=preview.inventory.hosts,
+        first_round=f"{counted(len(first.tests), 'test')} ({first.purpose})",
+        longest_s=preview.longest_s,
+    )
 
 
 def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> Exit:

@@ -162,7 +162,7 @@ def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag
     typed = sorted(of_user.keys() & by_name.keys())
     for name in typed:
         if name not in known:
-            raise _no_effect_error(target, by_name[name], flag)
+            raise _no_effect_error(target, given[name], by_name[name], flag)
     # Defaults of the file apply where they have an effect; only what is typed must have one
     of_file = from_origin(given, Origin.FILE)
     effective = of_file.keys() & known.keys()
@@ -221,16 +221,21 @@ def _require_work_options_have_effect(
     for name in target.options.without:  # options of targets and benchmarks that it ignores
         if name in work_options and name in typed:
             works = [known for known, kind in launchers.items() if name not in kind.without]
-            raise _no_effect_error(target, dict.fromkeys(works, work_options[name]), "--on")
+            known_to = dict.fromkeys(works, work_options[name])
+            raise _no_effect_error(target, given[name], known_to, "--on")
 
 
-def _no_effect_error(target: Target, works: Options, flag: str) -> RequestError:
-    """Return the error for an option; `works`: launchers where it has an effect → the option."""
+def _no_effect_error(target: Target, given: Given, works: Options, flag: str) -> RequestError:
+    """Return the error for an option that was given.
+
+    `works`: launchers where it has an effect → the option.
+    """
     option = next(iter(works.values()))
+    typed = " and ".join(given.flags) or option.long
     chosen = f"{flag} {target.name}"
     if target.name != target.launcher:
         chosen += f", a target of the launcher {target.launcher}"
     names = ", ".join(sorted(works))
     return RequestError(
-        f"{option.long} has no effect with {chosen}.", hint=f"It works with {flag} {names}."
+        f"{typed} has no effect with {chosen}.", hint=f"It works with {flag} {names}."
     )

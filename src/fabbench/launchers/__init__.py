@@ -274,10 +274,6 @@ class Allocation(Protocol):
 class DivisibleAllocation(Allocation, Protocol):
     """Machines that can be split to run several executions; see `LauncherOptions`."""
 
-    @property
-    def concurrent(self) -> bool:
-        """Return whether parts may run at the same time, without disturbing each other."""
-
     def part(self, hosts: Sequence[int], ended: "Event") -> "DivisibleAllocation":
         """Return some of the machines as a separate allocation; no two that run share a machine.
 

@@ -424,6 +424,8 @@ class LauncherOptions:
     requires: ClassVar[Collection[str]] = ()  # Options that a target of `fabbench.yaml` must have
     # Whether some machines can run an execution while others run another, as sweeps do
     divides: ClassVar[bool] = False
+    # Whether these may do so at the same time, without disturbing each other
+    concurrent: ClassVar[bool] = True
     # In which order `surroundings` are checked, where no target is given; 0: never
     order: ClassVar[int] = 0
 

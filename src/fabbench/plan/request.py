@@ -15,13 +15,14 @@ from typing import Any
 
 from fabbench.benchmarks.standard import Work
 from fabbench.catalog.images import with_libraries
+from fabbench.catalog.nccl_environment import DEFAULTS
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Target
 from fabbench.model.mappings import Variables
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
-from fabbench.model.plan import Command, Step, Variant, Words
+from fabbench.model.plan import Step, Variant, Words
 from fabbench.model.values import frozen
 from fabbench.plan import STORE
 
@@ -87,8 +88,13 @@ def applied(
     inherited = request.target.inherited
     commands = []
     for command in step.commands:
-        _require_fabric_variables(command, env, variant, fabric)
-        variables = {**env, **command.env}
+        needed = {
+            name: value
+            for name, value in command.env.items()
+            if name not in DEFAULTS or name not in env
+        }
+        _require_fabric_variables(needed, env, variant, fabric)
+        variables = {**env, **needed}
         for variable in request.appended.keys() & variables.keys():
             variables[variable] += request.appended[variable]
         _require_not_inherited(inherited, variables)
@@ -110,11 +116,11 @@ def applied(
 
 
 def _require_fabric_variables(
-    command: Command, env: Variables, variant: Variant, fabric: str
+    needs: Variables, env: Variables, variant: Variant, fabric: str
 ) -> None:
     """Raise RequestError for a variable that a fabric needs, but that is set to another value."""
     for name, value in env.items():
-        needed = command.env.get(name, value)
+        needed = needs.get(name, value)
         if needed != value:
             source = "--env (or the target's env)"
             if name in variant.env:

@@ -227,7 +227,6 @@ class RemoteAllocation:
     """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
     documents: Documents = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
-    concurrent: bool = True
     interrupted: threading.Event = field(default_factory=threading.Event)
     """Once set, threads that wait for lines get KeyboardInterrupt: Ctrl-C does not reach them."""
 

@@ -302,7 +302,8 @@ class Acceptance:
             measured = self._measured_by(rung)
             if rung.mode:
                 once = replace(measured, repeats=1)  # a sweep repeats by rounds instead
-                return longest_s(replace(self.asked, run=once, mode=rung.mode), allocation)
+                asked = replace(self.asked, run=once, mode=rung.mode)
+                return longest_s(asked, allocation.inventory)
             return plan(measured, allocation.inventory).longest_s
         except FabbenchError:
             return 0.0
@@ -353,7 +354,7 @@ class Acceptance:
         if nodes < _fewest_nodes(rung):
             tested = len(self.certificate.nodes)
             raise RequestError(f"{counted(nodes, 'node')} left of {tested}.")
-        if rung.half and not held.concurrent:
+        if rung.half and not self.asked.run.target.options.concurrent:
             raise RequestError("these nodes cannot be used at the same time.")
         if rung.benchmark:
             missing = " ".join(unmet(rung.work.needs, held.inventory.hosts))

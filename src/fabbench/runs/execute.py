@@ -6,6 +6,7 @@ judged and returned.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from fabbench.evidence.judge import refusal, with_counters
@@ -14,9 +15,10 @@ from fabbench.execution.session import FloodedError, OutputLimit
 from fabbench.launchers import Allocation, launcher_named, require_support
 from fabbench.logs.parser import LogParser, Result
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.hosts import Needs, Target
+from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending, ExecutionLines, Log, Point, own_line
 from fabbench.model.plan import Execution, Plan
+from fabbench.plan.request import RunRequest
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
 
 _NETWORK_LINES = (
@@ -138,6 +140,18 @@ def on_machines(
     if not results:
         raise stops[0]
     return results[0], _first(stops)
+
+
+def preview_machines(request: RunRequest) -> Inventory:
+    """Return the machines of a request, where nothing is started. Raise FabbenchError.
+
+    Programs need not be there yet, but for an mpirun that is named.
+    """
+    target = request.target
+    launcher = launcher_named(target.launcher)
+    require_support(launcher, target)
+    needs = replace(request.work.needs, fabrics=request.fabrics, optional=not target.mpirun)
+    return launcher.preview(target, needs)
 
 
 @contextmanager

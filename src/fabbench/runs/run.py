@@ -20,13 +20,7 @@ from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
 from fabbench.hosts.discover import loaded
-from fabbench.launchers import (
-    Allocation,
-    BatchAllocation,
-    RenderInput,
-    launcher_named,
-    require_support,
-)
+from fabbench.launchers import Allocation, BatchAllocation, RenderInput
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Log
@@ -37,7 +31,15 @@ from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.gates import Gate, parse_gates
 from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
-from fabbench.runs.execute import Logs, PlanResult, Stop, Watcher, carry_out, on_machines
+from fabbench.runs.execute import (
+    Logs,
+    PlanResult,
+    Stop,
+    Watcher,
+    carry_out,
+    on_machines,
+    preview_machines,
+)
 from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
 from fabbench.runs.store import RunWriter, StoredRun, document_of, write_verdict
 from fabbench.runs.summary import LAST_GOOD, last_good, write_summary
@@ -207,11 +209,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     not start for another reason.
     """
     baseline = _early_baseline(request)
-    target = request.target
-    launcher = launcher_named(target.launcher)
-    require_support(launcher, target)
-    needs = replace(request.work.needs, fabrics=request.fabrics, optional=not target.mpirun)
-    inventory = launcher.preview(target, needs)
+    inventory = preview_machines(request)
     planned, _ = _planned(request, baseline, inventory)
     return inventory, planned
 

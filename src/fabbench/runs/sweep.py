@@ -40,7 +40,13 @@ from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
 from fabbench.runs.document import StoreError, SweepDocument, TestResult
-from fabbench.runs.execute import RunningExecution, Stop, Watcher, on_machines
+from fabbench.runs.execute import (
+    RunningExecution,
+    Stop,
+    Watcher,
+    on_machines,
+    preview_machines,
+)
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.sweep.analyze import analyze, too_coarse
@@ -110,18 +116,12 @@ def sweep(
 
     Raise FabbenchError if it cannot start.
     """
-    run = request.run
     stored = stored_sweep(request.resume) if request.resume else None
     if stored is not None:  # it goes on with its own options
-        run = same_nodes(run, stored.document.nodes)
-        request = replace(request, mode=stored.document.mode)
-    require_divisible(run.target)
-    _require_groups(run.target, request.groups_by)
-    require_measurable(run)
-    work = run.work
-    if request.mode == "single":  # of one node alone each NIC is measured, if it can be chosen
-        work = benchmark_named(run.benchmark).each_nic(work)
-    request = replace(request, run=replace(run, work=work, repeats=1))
+        nodes_named = same_nodes(request.run, stored.document.nodes)
+        request = replace(request, run=nodes_named, mode=stored.document.mode)
+    request = _of_one_test(request)
+    run = request.run
 
     def check(inventory: Inventory) -> None:
         """Raise RequestError for devices whose names are unknown until the hosts are probed."""
@@ -134,6 +134,80 @@ def sweep(
     result, release_failure = on_machines(run.target, needs, held, measure)
     interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
     return replace(result, interrupted=interrupted, release_failure=release_failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPreview:
+    """What a sweep would do first, and how long it may take."""
+
+    inventory: Inventory
+    first_round: Round
+    """Later ones depend on what stands out."""
+    test: Plan
+    """Of the first test."""
+    tested: Inventory
+    """The nodes of the first test."""
+    longest_s: float
+
+
+def preview_sweep(request: SweepRequest) -> SweepPreview:
+    """Return what `sweep` would do. Nothing is started.
+
+    Raise FabbenchError if it could not start.
+    """
+    request = _of_one_test(request)
+    inventory = preview_machines(request.run)
+    require_nodes(len(inventory.hosts), request.mode)
+    fabric = _only_fabric(_whole_plan(request, inventory))
+    run = replace(request.run, fabrics=(fabric,))
+    planner = planner_of(_new_document(request, run, inventory), ())
+    first_round = next(iter(planner.next_round, None))  # two nodes have a test
+    test = first_round.tests[0]
+    tested = inventory.part(_places(inventory, test.nodes))
+    on_rail = replace(run, work=_work_on_rail(run, test.rail))
+    return SweepPreview(
+        inventory=inventory,
+        first_round=first_round,
+        test=plan(on_rail, tested),
+        tested=tested,
+        longest_s=longest_s(request, inventory),
+    )
+
+
+def _of_one_test(request: SweepRequest) -> SweepRequest:
+    """Return the request with what one test measures, once. Raise RequestError."""
+    run = request.run
+    require_divisible(run.target)
+    _require_groups(run.target, request.groups_by)
+    require_measurable(run)
+    work = run.work
+    if request.mode == "single":  # of one node alone each NIC is measured, if it can be chosen
+        work = benchmark_named(run.benchmark).each_nic(work)
+    return replace(request, run=replace(run, work=work, repeats=1))
+
+
+def _only_fabric(whole: Plan) -> str:
+    """Return the fabric of all tests. Raise RequestError if there are several."""
+    fabrics = [each.fabric for each in whole.configurations]
+    if len(fabrics) != 1:
+        raise RequestError(
+            f"A sweep has one fabric, not {len(fabrics)}.", hint="Run a sweep for each."
+        )
+    return fabrics[0]
+
+
+def _places(inventory: Inventory, nodes: Iterable[str]) -> list[int]:
+    """Return where nodes are in the inventory. The first is the server, or runs mpirun."""
+    names = [host.name for host in inventory.hosts]
+    return [names.index(node) for node in nodes]
+
+
+def _work_on_rail(run: RunRequest, rail: str) -> Work:
+    """Return what a test measures: on its NIC, if one was chosen for it."""
+    if not rail:
+        return run.work
+    of_nic: Work = benchmark_named(run.benchmark).on_nic(run.work, rail)
+    return of_nic
 
 
 def _require_groups(target: Target, groups_by: str) -> None:
@@ -191,12 +265,8 @@ def _measure(
     _announce(request.run, inventory, notify)
     require_nodes(len(inventory.hosts), request.mode)
     whole = _whole_plan(request, inventory)
-    fabrics = [each.fabric for each in whole.configurations]
-    if len(fabrics) != 1:
-        raise RequestError(
-            f"A sweep has one fabric, not {len(fabrics)}.", hint="Run a sweep for each."
-        )
-    run = replace(request.run, fabrics=tuple(fabrics))
+    fabric = _only_fabric(whole)
+    run = replace(request.run, fabrics=(fabric,))
     document = stored.document if stored else _new_document(request, run, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
@@ -211,7 +281,7 @@ def _measure(
     )
     ended = stored.tests if stored else ()
     kept = ", " + counted(len(ended), "test") + " kept" if stored else ""
-    notify(f"Sweep of {run.benchmark} on {fabrics[0]}, mode {request.mode}{kept}.")
+    notify(f"Sweep of {run.benchmark} on {fabric}, mode {request.mode}{kept}.")
     interrupted = False
     out_of_time = False
     failure: FabbenchError | None = None
@@ -351,7 +421,7 @@ def _measure_rounds(
     results = [*stored]
     # Of the next test: numbers go on, as tests are stored under them.
     number = 1 + max((each.number for each in stored), default=-1)
-    workers = PARTS if tests.allocation.concurrent else 1
+    workers = PARTS if tests.request.target.options.concurrent else 1
     while (planned := planner.next_round()) is not None:
         batch = list(_tests_of_round(planned, number))
         number += len(batch)
@@ -394,16 +464,15 @@ def _tests_of_round(planned: Round, number: int) -> Iterator[TestResult]:
         )
 
 
-def longest_s(request: SweepRequest, allocation: DivisibleAllocation) -> float:
+def longest_s(request: SweepRequest, inventory: Inventory) -> float:
     """Return about how many seconds a sweep takes if each test takes its whole limit.
 
     A round tests each pair, or each node, in waves of `PARTS` tests at the same time. Raise
     FabbenchError if a node cannot measure it.
     """
-    inventory = allocation.inventory
     nodes = len(inventory.hosts)
     parts = nodes if request.mode == "single" else nodes // 2
-    waves = math.ceil(parts / PARTS) if allocation.concurrent else parts
+    waves = math.ceil(parts / PARTS) if request.run.target.options.concurrent else parts
     # Rounds of first tests (single: one), and then those that test outliers again
     screening = {"pairs": nodes - 1, "diagnose": min(SCREENING, nodes - 1)}
     rounds = screening.get(request.mode, 1) + MAX_ROUNDS
@@ -495,10 +564,9 @@ class SweepTests:
         left_s = self.deadline - time.monotonic()
         if left_s < _MIN_TIME_S or self.ended.is_set():
             return None
-        request = replace(self.request, work=self._work_on_rail(test), limit_s=left_s)
-        names = [host.name for host in self.allocation.inventory.hosts]
-        # The first is the server, or runs mpirun.
-        hosts = [names.index(node) for node in test.nodes]
+        work = _work_on_rail(self.request, test.rail)
+        request = replace(self.request, work=work, limit_s=left_s)
+        hosts = _places(self.allocation.inventory, test.nodes)
         inventory = self.allocation.inventory.part(hosts)
         test_plan = plan(request, inventory)
         started = time.monotonic()
@@ -530,14 +598,6 @@ class SweepTests:
         )
         self.writer.add_test(measured, execution.id)
         return measured
-
-    def _work_on_rail(self, test: TestResult) -> Work:
-        """Return what a test measures: on its NIC, if one was chosen for it."""
-        work = self.request.work
-        if not test.rail:
-            return work
-        of_nic: Work = benchmark_named(self.request.benchmark).on_nic(work, test.rail)
-        return of_nic
 
     def _same_nics(self, inventory: Inventory) -> bool:
         """Return whether the nodes' NICs have the same names, so that a name is one of each."""

@@ -11,6 +11,7 @@ class LocalOptions(LauncherOptions):
 
     without = ("hosts", "nodes")
     divides = True
+    concurrent = False
 
     virtual_nodes: int = option(
         Whole(1, 1024),

@@ -87,8 +87,7 @@ def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
             inventory, {here.name: here}, no_needs, lost_after_s=_LOST_AFTER_S, parent=os.getpid()
         ) as allocation,
     ):
-        # One machine: parts of it that run at the same time would disturb each other.
-        yield replace(allocation, concurrent=False)
+        yield allocation
 
 
 def _parted(parts: int, hosts: Sequence[Host]) -> tuple[Host, ...]:

@@ -319,8 +319,6 @@ class HeldNodes(JobAllocation):
     The script of what is measured runs on the first of them. Used in any thread.
     """
 
-    concurrent = True
-
     def __init__(
         self,
         inventory: Inventory,
