@@ -4,6 +4,7 @@ Its output is split into executions again.
 """
 
 import math
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -67,6 +68,10 @@ class _ExecutionProgress:
     """Of the first step that failed."""
     stopped: str = ""
     """Why the script was stopped, in its own words."""
+    step_began: float = 0.0
+    """When the last step began, in seconds of time.monotonic()."""
+    longest_s: float = 0.0
+    """How long the longest step took."""
 
     def record(self, execution: Execution, marker: Marker | None, text: str) -> None:
         """Record what a line says: a step begins or ends, or why the script was stopped."""
@@ -80,7 +85,10 @@ class _ExecutionProgress:
         if marker.kind == "begin":
             self.begun = True
             self.step = marker.name
+            self.step_began = time.monotonic()
         elif marker.kind == "end":
+            took_s = time.monotonic() - self.step_began
+            self.longest_s = max(self.longest_s, took_s)
             self.step = ""
             self.ended += 1
             self.status = self.status or marker.status  # the first one but 0
@@ -90,7 +98,13 @@ class _ExecutionProgress:
         stopped = ""
         if not self.status:  # else a step that failed is why nothing follows
             stopped = self.stopped or self._cut_off(len(execution.steps))
-        return Ending(status=self.status, stopped=stopped, planned_sizes=execution.planned_sizes)
+        return Ending(
+            status=self.status,
+            stopped=stopped,
+            planned_sizes=execution.planned_sizes,
+            # Steps that run at the same time are printed one after another, at the end
+            longest_s=0.0 if execution.together else self.longest_s,
+        )
 
     def _cut_off(self, planned: int) -> str:
         """Return where the output ends before all planned steps have; empty: it does not."""

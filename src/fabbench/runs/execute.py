@@ -162,6 +162,7 @@ class RunningExecution:
         self._watcher = watcher
         self._keep_going = keep_going  # On the wrong network, which else aborts it
         self._logs: list[Log] = []
+        self.longest_s = 0.0  # As in `Ending`
 
     def run(self, allocation: Allocation, writer: RunWriter) -> tuple[tuple[Log, ...], Stop | None]:
         """Run the execution, and judge it however it ends.
@@ -180,6 +181,7 @@ class RunningExecution:
             with _collecting(stops), closing(allocation.execute(execution)) as lines:
                 stored.write_counters(nics.begin())
                 ending = self._follow(lines, nics, stored, parser)
+            self.longest_s = ending.longest_s
             if stops:  # one: nothing before it could add any
                 ending = self._ending_after(stops[-1])
             with _collecting(stops):

@@ -443,6 +443,12 @@ class StoredRun:
         return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
 
 
+def endings(path: Path) -> Iterator[Ending]:
+    """Yield how the executions of a run ended, of those that have. Raise MachineError."""
+    for each in path.glob(f"{EXECUTIONS}/*/{ENDED}"):
+        yield read(each, ExecutionDocument).ending
+
+
 def _document_of_name(name: str) -> RunDocument:
     """Return what the name of a directory says of a run whose document cannot be read."""
     created, _, rest = name.partition("-")
