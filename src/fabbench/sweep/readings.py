@@ -44,9 +44,20 @@ def by_key(keys: Ints, values: Floats) -> ByKey:
 _LONGER = 2
 """A test that hung shows something from so many times on what healthy tests take."""
 _LATE = 0.75
-"""Healthy tests take as long as this part of those that were measured, whatever path they took."""
+"""Healthy tests take as long as this part of a node's tests, and of the nodes.
+
+Whatever path they took: most nodes and their tests are healthy. Each node counts once, as one that
+is bad is tested most often, and the tests of it that do end take long.
+"""
 _MOST_ROUNDED = 0.9
 """A typical figure is no smaller than this part of half of its last digit."""
+
+
+def _late(keys: Ints, values: Floats) -> Floats:
+    """Return the value of each key that `_LATE` of its values do not exceed."""
+    known = by_key(keys, values)
+    places = np.asarray(_LATE * (known.counts - 1), dtype=np.int64)
+    return known.values[known.starts + places]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +169,11 @@ class Readings:
         """Nodes → why a result of them says nothing."""
         self.endings = Endings()
         self.hung: list[SweepResult] = []
-        """Tests that ran out of time too soon to show anything, as far as is known."""
+        """Tests that ran out of time: not judged yet, or too soon to show anything."""
+        self._timed = array("i")
+        """The nodes of each test that was measured, as often as it has them, one after another."""
         self._seconds = array("f")
-        """How long each test took that was measured."""
+        """How long the test of each of these took."""
         self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
         self._rows: dict[tuple[int, str], _Rows] = {}
         """Number of nodes and rail → its tests."""
@@ -186,13 +199,17 @@ class Readings:
         return self.types.get(node, "")
 
     def add(self, result: SweepResult) -> None:
-        """Add a result: a row for each NIC that has a figure, NaN where the test failed or hung.
+        """Add a result; one that hung counts from the next `judge_hung` on, if it shows something.
 
-        A test that hung too soon shows nothing, unless later ones tell that healthy ones take less.
+        By then more is known of how long healthy ones take.
         """
-        if result.outcome is SweepOutcome.HUNG and result.seconds < self.least_s:
+        if result.outcome is SweepOutcome.HUNG:
             self.hung.append(result)
-            return
+        else:
+            self._add(result)
+
+    def _add(self, result: SweepResult) -> None:
+        """Add a row for each NIC that has a figure, NaN where the test failed or hung."""
         roles = list(map(self.index, result.test.nodes))  # the first is the server
         members = sorted(roles)
         if result.outcome is SweepOutcome.UNUSABLE:
@@ -213,7 +230,8 @@ class Readings:
             rows.values.append(self._value(figure, result.step))
             rows.rounded.append(rounded_part(figure, result.step))
         if measured and result.seconds:
-            self._seconds.append(result.seconds)
+            self._timed.extend(members)
+            self._seconds.extend(len(members) * [result.seconds])
         if not measured:
             self.reasons[tuple(members)] = result.reason
         self.endings.add(tuple(members), result)
@@ -228,15 +246,20 @@ class Readings:
         """
         if not self._seconds:
             return math.inf
-        late = float(np.quantile(self._seconds, _LATE))
-        return _LONGER * late
+        of_nodes = _late(np.array(self._timed), np.array(self._seconds))
+        of_all = _late(np.zeros_like(of_nodes, dtype=np.int32), of_nodes)
+        return _LONGER * float(of_all[0])
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
+        least_s = self.least_s
         set_aside = self.hung
         self.hung = []
         for result in set_aside:
-            self.add(result)  # it keeps again what hung too soon
+            if result.seconds < least_s:
+                self.hung.append(result)
+            else:
+                self._add(result)
 
     def classes(
         self,
