@@ -2,8 +2,10 @@
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -53,11 +55,9 @@ _MOST_ROUNDED = 0.9
 """A typical figure is no smaller than this part of half of its last digit."""
 
 
-def _late(keys: Ints, values: Floats) -> Floats:
-    """Return the value of each key that `_LATE` of its values do not exceed."""
-    known = by_key(keys, values)
-    places = np.asarray(_LATE * (known.counts - 1), dtype=np.int64)
-    return known.values[known.starts + places]
+def _late(seconds: Sequence[float]) -> float:
+    """Return which of these times `_LATE` of them do not exceed."""
+    return float(np.quantile(seconds, _LATE, method="lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +170,8 @@ class Readings:
         self.endings = Endings()
         self.hung: list[SweepResult] = []
         """Tests that ran out of time: not judged yet, or too soon to show anything."""
-        self._timed = array("i")
-        """The nodes of each test that was measured, as often as it has them, one after another."""
-        self._seconds = array("f")
-        """How long the test of each of these took."""
+        self._seconds: dict[int, array[float]] = defaultdict(partial(array, "f"))
+        """Node → how long each of its tests took that was measured."""
         self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
         self._rows: dict[tuple[int, str], _Rows] = {}
         """Number of nodes and rail → its tests."""
@@ -230,8 +228,8 @@ class Readings:
             rows.values.append(self._value(figure, result.step))
             rows.rounded.append(rounded_part(figure, result.step))
         if measured and result.seconds:
-            self._timed.extend(members)
-            self._seconds.extend(len(members) * [result.seconds])
+            for node in members:
+                self._seconds[node].append(result.seconds)
         if not measured:
             self.reasons[tuple(members)] = result.reason
         self.endings.add(tuple(members), result)
@@ -246,9 +244,8 @@ class Readings:
         """
         if not self._seconds:
             return math.inf
-        of_nodes = _late(np.array(self._timed), np.array(self._seconds))
-        of_all = _late(np.zeros_like(of_nodes, dtype=np.int32), of_nodes)
-        return _LONGER * float(of_all[0])
+        of_nodes = [*map(_late, self._seconds.values())]
+        return _LONGER * _late(of_nodes)
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
