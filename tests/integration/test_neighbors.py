@@ -21,8 +21,8 @@ def test_a_run_hears_of_one_that_starts_later(monkeypatch: pytest.MonkeyPatch) -
     with held(HERE) as first, held(HERE) as second:
         (earlier,) = first.machines
         (later,) = second.machines
-        assert later.other_users()  # it looked when it started
-        assert processes.eventually(earlier.other_users, 60)
+        assert later.others_there()  # it looked when it started
+        assert processes.eventually(earlier.others_there, 60)
 
 
 def test_a_run_beside_another_says_and_stores_it(tmp_path: Path) -> None:

@@ -334,17 +334,15 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
     """
     limit = OutputLimit()
     groups = [execution.steps] if execution.together else [(step,) for step in execution.steps]
-    ending = Ending(status=0, planned_sizes=execution.planned_sizes)
     for steps in groups:
         run = _runner_of(steps, limit)
-        began = awake_s()
         with closing(run.lines(open_session)) as lines:
             yield from lines
-        took_s = awake_s() - began
-        ending = replace(ending, longest_s=max(ending.longest_s, took_s))
         if run.timed_out or run.status:
-            return replace(ending, status=run.status, timed_out=run.timed_out)
-    return ending
+            return Ending(
+                status=run.status, timed_out=run.timed_out, planned_sizes=execution.planned_sizes
+            )
+    return Ending(status=0, planned_sizes=execution.planned_sizes)
 
 
 def _runner_of(steps: Sequence[Step], limit: OutputLimit) -> "Pairs | _Mpi":

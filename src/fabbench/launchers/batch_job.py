@@ -6,7 +6,7 @@ Its output is split into executions again.
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from fabbench.catalog.offline_inventory import require_names
@@ -17,6 +17,7 @@ from fabbench.model.log import MARKER_SIGN, Ending, Marker, read_marker
 from fabbench.model.messages import redacted
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
+from fabbench.remote.host import RemoteHost, neighbors
 
 Follow = Callable[[str], Generator[str, None, None]]
 """Submits a document and yields its lines; closing it ends the job."""
@@ -68,10 +69,6 @@ class _ExecutionProgress:
     """Of the first step that failed."""
     stopped: str = ""
     """Why the script was stopped, in its own words."""
-    step_began: float = 0.0
-    """When the last step began, in seconds of time.monotonic()."""
-    longest_s: float = 0.0
-    """How long the longest step took."""
 
     def record(self, execution: Execution, marker: Marker | None, text: str) -> None:
         """Record what a line says: a step begins or ends, or why the script was stopped."""
@@ -85,10 +82,7 @@ class _ExecutionProgress:
         if marker.kind == "begin":
             self.begun = True
             self.step = marker.name
-            self.step_began = time.monotonic()
         elif marker.kind == "end":
-            took_s = time.monotonic() - self.step_began
-            self.longest_s = max(self.longest_s, took_s)
             self.step = ""
             self.ended += 1
             self.status = self.status or marker.status  # the first one but 0
@@ -98,13 +92,7 @@ class _ExecutionProgress:
         stopped = ""
         if not self.status:  # else a step that failed is why nothing follows
             stopped = self.stopped or self._cut_off(len(execution.steps))
-        return Ending(
-            status=self.status,
-            stopped=stopped,
-            planned_sizes=execution.planned_sizes,
-            # Steps that run at the same time are printed one after another, at the end
-            longest_s=0.0 if execution.together else self.longest_s,
-        )
+        return Ending(status=self.status, stopped=stopped, planned_sizes=execution.planned_sizes)
 
     def _cut_off(self, planned: int) -> str:
         """Return where the output ends before all planned steps have; empty: it does not."""
@@ -196,6 +184,7 @@ class JobAllocation:
         self._lines: Generator[str, None, None] | None = None  # None: nothing was submitted
         self._demux = Demux(lines=())
         self._waits_for_start = waits_for_start
+        self.machines: Sequence[RemoteHost] = ()  # Whose agents see other runs in its job
         self._documents: Mapping[str, str] = {}  # `name` → what was submitted, without secrets
 
     @property
@@ -214,7 +203,9 @@ class JobAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Yield the lines of an execution; return how it ended."""
-        return (yield from self._demux.execute(execution))
+        begun = time.monotonic()
+        ending = yield from self._demux.execute(execution)
+        return replace(ending, neighbors=neighbors(self.machines, begun))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Return nothing: the script prints the counters before and after each execution."""

@@ -228,8 +228,6 @@ class Ending:
     lost: bool = False
     planned_sizes: Collection[int] = ()  # Sizes that a complete run would have printed
     neighbors: Sequence[str] = ()  # Where another run of fabbench was, and as whom
-    # How long the longest of its steps took; 0: that is not known
-    longest_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ from fabbench.runs.ladder import (
 )
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.rung_verdicts import judge_checks, judge_run, judge_sweep, judged
-from fabbench.runs.store import StoredRun, endings
+from fabbench.runs.store import StoredRun, durations
 from fabbench.runs.sweep import (
     SweepRequest,
     SweepRun,
@@ -450,8 +450,8 @@ class Acceptance:
         limit_s = self._seconds_left() / (wanted.repeats or 1)
         ended = run(replace(wanted, limit_s=limit_s), held=held, watching=self.watching)
         _raise_early_end(ended)
-        # Only a step that had all of this time was cut by it, and not by a limit of its own.
-        if any(each.longest_s >= limit_s for each in endings(ended.path)):
+        # Only one that had all of this time was cut by it, and not by a limit of its own.
+        if max(durations(ended.path), default=0.0) >= limit_s:
             raise RequestError("the time is up.")
         return ended
 

@@ -443,10 +443,11 @@ class StoredRun:
         return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
 
 
-def endings(path: Path) -> Iterator[Ending]:
-    """Yield how the executions of a run ended, of those that have. Raise MachineError."""
+def durations(path: Path) -> Iterator[float]:
+    """Yield how many seconds each execution of a run took that has ended. Raise MachineError."""
     for each in path.glob(f"{EXECUTIONS}/*/{ENDED}"):
-        yield read(each, ExecutionDocument).ending
+        document = read(each, ExecutionDocument)
+        yield document.ended - document.started
 
 
 def _document_of_name(name: str) -> RunDocument:

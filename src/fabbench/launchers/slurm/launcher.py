@@ -186,12 +186,15 @@ class SlurmLauncher(Launcher):
         Else what is measured is one script: a step of the allocation around, or of a job that gets
         its nodes when the script is submitted. Leaving it leaves no job and no file.
         """
-        with login(target, follows=True) as login_node:
+        inside = _inside_allocation(target)
+        # A job that is submitted has its nodes alone
+        job = os.environ["SLURM_JOB_ID"] if inside else secrets.token_hex(6)
+        with login(target, follows=True, job=job) as login_node:
             if needs.divided:
                 with _hold_nodes(target, needs, login_node) as nodes_held:
                     yield nodes_held
                 return
-            if _inside_allocation(target):
+            if inside:
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(login_node, target)
@@ -202,6 +205,7 @@ class SlurmLauncher(Launcher):
             allocation = JobAllocation(
                 inventory, rendering_named("slurm"), FILE, follow_script, waits_for_start=True
             )
+            allocation.machines = (login_node.agent,)
             with contextlib.closing(allocation):
                 yield allocation
 
