@@ -502,7 +502,7 @@ class _Script:
         words = ["step", *named, "pair", str(client.host), seconds]
         if not concurrent:
             return text + command(words, indent)
-        text += f"{indent}(\n{indent}    trap {quote(_END)} EXIT TERM\n"
+        text += f"{indent}(\n{indent}    set -m; trap {quote(_END)} EXIT TERM\n"
         text += command(words, f"{indent}    ")
         return f"{text}{indent}){concurrent}\n"
 
