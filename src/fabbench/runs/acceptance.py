@@ -57,7 +57,7 @@ from fabbench.runs.ladder import (
 )
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.rung_verdicts import judge_checks, judge_run, judge_sweep, judged
-from fabbench.runs.store import StoredRun, durations
+from fabbench.runs.store import StoredRun, failed_after_s
 from fabbench.runs.sweep import (
     SweepRequest,
     SweepRun,
@@ -451,7 +451,7 @@ class Acceptance:
         ended = run(replace(wanted, limit_s=limit_s), held=held, watching=self.watching)
         _raise_early_end(ended)
         # Only one that had all of this time was cut by it, and not by a limit of its own.
-        if max(durations(ended.path), default=0.0) >= limit_s:
+        if max(failed_after_s(ended.path), default=0.0) >= limit_s:
             raise RequestError("the time is up.")
         return ended
 

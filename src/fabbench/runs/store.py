@@ -443,11 +443,15 @@ class StoredRun:
         return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
 
 
-def durations(path: Path) -> Iterator[float]:
-    """Yield how many seconds each execution of a run took that has ended. Raise MachineError."""
+def failed_after_s(path: Path) -> Iterator[float]:
+    """Yield after how many seconds each execution of a run ended that failed or was aborted.
+
+    Raise MachineError.
+    """
     for each in path.glob(f"{EXECUTIONS}/*/{ENDED}"):
         document = read(each, ExecutionDocument)
-        yield document.ended - document.started
+        if document.ending.status != 0:
+            yield document.ended - document.started
 
 
 def _document_of_name(name: str) -> RunDocument:
