@@ -170,10 +170,10 @@ class RunningExecution:
     @property
     def longest_s(self) -> float:
         """Return how long its longest step took, or all of its steps that ran together."""
-        times = self._marked_s
+        steps = [after - before for before, after in pairwise(self._marked_s)]
         if self._execution.together:  # their lines come later than they were printed
-            times = [*times[:1], *times[-1:]]
-        return max((after - before for before, after in pairwise(times)), default=0.0)
+            return sum(steps)
+        return max(steps, default=0.0)
 
     def run(self, allocation: Allocation, writer: RunWriter) -> tuple[tuple[Log, ...], Stop | None]:
         """Run the execution, and judge it however it ends.
