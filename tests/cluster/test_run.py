@@ -5,6 +5,7 @@ Pods on two nodes, what keeps them from starting, and rights.
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -247,3 +248,24 @@ def test_claims_of_devices_where_the_cluster_has_none(client: Client) -> None:
     done = client.call(client.nccl("--cluster-profile", "efa-dra"))
     assert done.returncode == 3
     assert "has no resourceclaimtemplates (resource.k8s.io/v1)" in done.stderr
+
+
+def test_two_runs_on_the_same_nodes_are_told_in_both(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their pods request no device. The first has executions before the second, and meanwhile."""
+    monkeypatch.delenv("FABBENCH_NEIGHBORS")
+    amounts = ("cpu=100m", "memory=256Mi", "shm=64Mi", "vpc.amazonaws.com/efa=0")
+    few = [word for amount in amounts for word in ("--pod-request", amount)]
+    second = Client(client.cluster, client.namespace, tmp_path / "second")
+    second.folder.mkdir()
+    endless = client.pingpong("--fabric", "tcp", "--repeat", "300", *few)
+    with client.nothing_left(), client.running(endless) as first:
+        first.until(lambda: "#@fabbench end" in client.text(), 150)
+        done = second.call(second.pingpong("--fabric", "tcp", *few))
+        assert done.returncode == 0, done.stderr
+        first.process.send_signal(signal.SIGINT)
+        assert first.ends() == 130, first.err
+    for each in (client, second):
+        codes = {finding.code for log in each.logs("tcp") for finding in log.findings}
+        assert "neighbor" in codes

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.model.hosts import Host
+from fabbench.launchers.login_node import login
+from fabbench.model.hosts import Host, Target
 from fabbench.model.log import Outcome
 from tests.support.here import held
 from tests.support.hosts import processes
@@ -21,8 +22,8 @@ def test_a_run_hears_of_one_that_starts_later(monkeypatch: pytest.MonkeyPatch) -
     with held(HERE) as first, held(HERE) as second:
         (earlier,) = first.machines
         (later,) = second.machines
-        assert later.other_users()  # it looked when it started
-        assert processes.eventually(earlier.other_users, 60)
+        assert later.others_there()  # it looked when it started
+        assert processes.eventually(earlier.others_there, 60)
 
 
 def test_a_run_beside_another_says_and_stores_it(tmp_path: Path) -> None:
@@ -33,3 +34,19 @@ def test_a_run_beside_another_says_and_stores_it(tmp_path: Path) -> None:
     (log,) = the_run(tmp_path).logs("tcp")
     assert log.outcome is Outcome.OK
     assert "neighbor" in {each.code for each in log.findings}
+
+
+def test_runs_in_one_job_hear_of_each_other_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others do on the machine where steps are started is on other nodes."""
+    monkeypatch.delenv("FABBENCH_NEIGHBORS")
+    here = Target(name="slurm", launcher="slurm")
+    with (
+        held(HERE),
+        login(here, follows=True, job="8"),
+        login(here, follows=True, job="7") as first,
+    ):
+        assert not first.agent.others_there()
+        with login(here, follows=True, job="7") as second:
+            assert second.agent.others_there()
+        with login(here, follows=True, job="77") as third:
+            assert not third.agent.others_there()

@@ -4,8 +4,9 @@ Its output is split into executions again.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from fabbench.catalog.offline_inventory import require_names
@@ -18,6 +19,7 @@ from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.messages import redacted
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
+from fabbench.remote.host import RemoteHost, neighbors
 
 Follow = Callable[[str], Lines]
 """Submits a document and yields its lines; closing it ends the job."""
@@ -165,6 +167,7 @@ class JobAllocation:
         self._lines: Lines | None = None  # None: nothing was submitted
         self._demux = Demux(lines=())
         self._waits_for_start = waits_for_start
+        self.machines: Sequence[RemoteHost] = ()  # Whose agents see other runs in its job
         self._documents: Documents = {}  # `name` → what was submitted, without secrets
 
     @property
@@ -183,7 +186,9 @@ class JobAllocation:
 
     def execute(self, execution: Execution) -> ExecutionLines:
         """Yield the lines of an execution; return how it ended."""
-        return (yield from self._demux.execute(execution))
+        begun = time.monotonic()
+        ending = yield from self._demux.execute(execution)
+        return replace(ending, neighbors=neighbors(self.machines, begun))
 
     def counters(self) -> HostLines:
         """Return nothing: the script prints the counters before and after each execution."""

@@ -66,10 +66,11 @@ class LoginNode:
 
 
 @contextlib.contextmanager
-def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
+def login(target: Target, *, follows: bool = False, job: str = "") -> Iterator[LoginNode]:
     """Connect to the login node. Raise MachineError if it cannot be reached.
 
-    With `follows`, run the agent there: what it has started goes on when a connection breaks.
+    With `follows`, run the agent there: what it has started goes on when a connection breaks. It
+    sees the other runs in the same `job`.
     """
     options = target.options_as(LoginOptions)
     with contextlib.ExitStack() as stack:
@@ -81,10 +82,11 @@ def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
         else:
             connection = stack.enter_context(contextlib.closing(Here("this machine")))
         here = not options.login
+        token = secrets.token_hex(6)
         host = RemoteHost(
             connection.name,
             connection,
-            token=secrets.token_hex(6),
+            token=f"{token}-{job}" if job.isalnum() else token,
             lost_after_s=options.lost_after,
             parent=os.getpid() if here else None,  # here it ends with fabbench
         )

@@ -43,9 +43,10 @@ require_room() {
     { has_room && [ ! -e "$folder/full" ]; } || fail no-room
 }
 
-# Print the users of other runs: a run writes to its directory every second.
+# Print the users of other runs: a run writes to its directory every second. A token HEX-JOB is of a run whose nodes are
+# not this one: it sees those with the same JOB.
 others() {
-    for other in "${folder%/*}"/fabbench-[0-9a-f]*; do
+    for other in "${folder%/*}"/fabbench-[0-9a-f]*"${token#"${token%%-*}"}"; do
         [ "$other" = "$folder" ] || [ $(($(date +%s) - $(stat -c %Y "$other" || echo 0))) -gt "$1" ] ||
             echo "other $(stat -c %U "$other")"
     done 2>/dev/null

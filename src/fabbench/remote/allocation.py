@@ -6,7 +6,6 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TypeAlias, TypeVar
 
 from fabbench.catalog.images import with_libraries
@@ -20,7 +19,7 @@ from fabbench.model.mappings import Reasons
 from fabbench.model.messages import listed
 from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 from fabbench.remote import SshOptions
-from fabbench.remote.host import RemoteHost
+from fabbench.remote.host import RemoteHost, neighbors
 from fabbench.remote.relay import relay
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshHost, SshTransport
@@ -196,13 +195,9 @@ def without(inventory: Inventory, lost: Reasons) -> Inventory:
 
 def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
     """Notify the user of other runs of fabbench on the machines."""
-    busy = [each for each in machines if each.other_users()]
-    if busy:
-        names = listed([each.name for each in busy])
-        others = set(chain.from_iterable(each.other_users() for each in busy))
-        users = ", ".join(sorted(others))
+    if busy := neighbors(machines):
         logging.getLogger(__name__).warning(
-            "Warning: fabbench already runs on %s (as %s): both get worse figures.", names, users
+            "Warning: fabbench already runs on %s: both get worse figures.", listed(busy)
         )
 
 

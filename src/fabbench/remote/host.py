@@ -133,26 +133,28 @@ class RemoteHost:
         replies = [line.partition(" ")[::2] for line in self._checked(put).out]
         self.forwarded = tuple(name for word, name in replies if word == "has")
         for word, user in replies:
-            self._note_other(word, user)  # Nothing, unless the word is "other"
+            if word == "other":
+                self.note_other(user)
         self._last_answer = time.monotonic()
         self._up.set()
         for work in (self._keep_beating, self._watch_for_silence):
             in_background(work, name=self.name)
 
-    def _note_other(self, word: str, user: str) -> None:
-        """Record when another run was seen there, if a line of the agent is ``other USER``."""
-        if word == "other" and os.environ.get("FABBENCH_NEIGHBORS") != "ignore":
+    def note_other(self, user: str) -> None:
+        """Record that another run is seen there, and as whom."""
+        if os.environ.get("FABBENCH_NEIGHBORS") != "ignore":
             self._seen_users[user] = time.monotonic()
 
-    def other_users(self, since: float = 0.0) -> Sequence[str]:
-        """Return the users of other runs of fabbench that were there at `since` or later.
+    def others_there(self, since: float = 0.0) -> str:
+        """Return as whom other runs of fabbench were there at `since` or later, with its name.
 
-        `since` is as of time.monotonic(). Between two heartbeats nobody looks: one seen shortly
-        before counts too.
+        Empty: none was. `since` is as of time.monotonic(). Between two heartbeats nobody looks: one
+        seen shortly before counts too.
         """
         first = since - 2 * self._beat_s
         users = [*self._seen_users.items()]  # A copy: the heartbeat's thread adds to them
-        return sorted(user for user, when in users if when >= first)
+        who = ", ".join(sorted(user for user, when in users if when >= first))
+        return f"{self.name} (as {who})" if who else ""
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
@@ -270,9 +272,8 @@ class RemoteHost:
         pipe = self.open("beat")
         pipe.send(b"\n")
         for line in pipe.lines():
-            if line != "beat":  # the agent also says which other runs it sees
-                word, _, user = line.partition(" ")
-                self._note_other(word, user)
+            if line != "beat":  # the agent also says which other runs it sees: `other USER`
+                self.note_other(line.removeprefix("other "))
                 continue
             self._last_answer = time.monotonic()
             self._why_down = None
@@ -334,3 +335,8 @@ class RemoteHost:
         )
         kind = UnwritableError if why.code == "unwritable" else MachineError
         return kind(why.text, hint=why.advice or None)
+
+
+def neighbors(machines: Iterable[RemoteHost], since: float = 0.0) -> tuple[str, ...]:
+    """Return the machines on which fabbench ran at `since` or later, and as whom."""
+    return tuple(filter(None, (each.others_there(since) for each in machines)))

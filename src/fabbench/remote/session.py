@@ -44,7 +44,7 @@ from fabbench.model.log import ExecutionLines
 from fabbench.model.mappings import Documents, HostLines
 from fabbench.model.plan import Command, Execution, Step, Words
 from fabbench.model.values import frozen
-from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login
+from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login, neighbors
 from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
@@ -227,6 +227,8 @@ class RemoteAllocation:
     """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
     documents: Documents = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
+    look: Callable[[], None] = lambda: None
+    """Notes the other runs on the machines that their agents do not see."""
     interrupted: threading.Event = field(default_factory=threading.Event)
     """Once set, threads that wait for lines get KeyboardInterrupt: Ctrl-C does not reach them."""
 
@@ -248,19 +250,10 @@ class RemoteAllocation:
         """Run an execution over the hosts."""
         variant = execution.configuration.variant
         begun = time.monotonic()
+        self.look()
         ending = yield from run_steps(lambda step: RemoteSession(self, step, variant), execution)
-        return replace(ending, neighbors=tuple(self._neighbors(begun)))
-
-    def _neighbors(self, since: float) -> Iterator[str]:
-        """Yield the machines on which fabbench ran at the same time, and as whom.
-
-        `since` is when this execution began, as of time.monotonic().
-        """
-        for machine in self.machines:
-            users = machine.other_users(since)
-            if users:
-                who = ", ".join(users)
-                yield f"{machine.name} (as {who})"
+        self.look()
+        return replace(ending, neighbors=neighbors(self.machines, begun))
 
     def counters(self) -> HostLines:
         """Read the NIC counters of every host that answers."""

@@ -97,7 +97,7 @@ class TestResult:
     fault: Fault | None = None  # What has to be mended where it failed; None: nothing says it
     neighbors: tuple[str, ...] = ()  # Sentences: another run of fabbench was on its nodes
     said: str = ""  # The program's own first line about an error, where it failed
-    seconds: float = 0.0
+    seconds: float = 0.0  # How long its longest step took, which is what a limit is for
 
     @property
     def result(self) -> SweepResult:

@@ -7,16 +7,18 @@ judged and returned.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from fabbench.evidence.judge import refusal, with_counters
+from fabbench.execution.awake import awake_s
 from fabbench.execution.nic_sampler import NicSampler, View
 from fabbench.execution.session import FloodedError, OutputLimit
 from fabbench.launchers import Allocation, launcher_named, require_support
 from fabbench.logs.parser import LogParser, Result
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.log import Ending, ExecutionLines, Log, Point, own_line
+from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Log, Point, own_line
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
@@ -176,6 +178,16 @@ class RunningExecution:
         self._watcher = watcher
         self._keep_going = keep_going  # On the wrong network, which else aborts it
         self._logs: list[Log] = []
+        self._marked_s: list[float] = []
+        """When each marker line came: steps are between them."""
+
+    @property
+    def longest_s(self) -> float:
+        """Return how long its longest step took, or all of its steps that ran together."""
+        steps = [after - before for before, after in pairwise(self._marked_s)]
+        if self._execution.together:  # their lines come later than they were printed
+            return sum(steps)
+        return max(steps, default=0.0)
 
     def run(self, allocation: Allocation, writer: RunWriter) -> tuple[tuple[Log, ...], Stop | None]:
         """Run the execution, and judge it however it ends.
@@ -242,6 +254,8 @@ class RunningExecution:
                 stored.write(own_line(why))
                 self._keep_and_show(parser.feed(own_line(why)))
                 return Ending(timed_out=why, planned_sizes=planned)
+            if MARKER_SIGN in line:
+                self._marked_s.append(awake_s())
             if nics.take_printed(line):  # counters of NICs
                 continue
             stored.write(line)

@@ -444,6 +444,17 @@ class StoredRun:
         return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
 
 
+def failed_after_s(path: Path) -> Iterator[float]:
+    """Yield after how many seconds each execution of a run ended that failed or was aborted.
+
+    Raise MachineError.
+    """
+    for each in path.glob(f"{EXECUTIONS}/*/{ENDED}"):
+        document = read(each, ExecutionDocument)
+        if document.ending.status != 0:
+            yield document.ended - document.started
+
+
 def _document_of_name(name: str) -> RunDocument:
     """Return what the name of a directory says of a run whose document cannot be read."""
     created, _, rest = name.partition("-")

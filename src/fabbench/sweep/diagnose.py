@@ -91,6 +91,7 @@ class DiagnosePlanner(Planner):
         # A round is over: what follows is planned with its results.
         for result in results:
             self.readings.add(result)
+        self.readings.judge_hung()
 
     def _planned_rounds(self, screening: Iterable[Round]) -> Iterator[Round]:
         # Each round is planned when it is asked for: with the results of all before it. `screened`

@@ -2,8 +2,10 @@
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,9 +46,18 @@ def by_key(keys: Ints, values: Floats) -> ByKey:
 _LONGER = 2
 """A test that hung shows something from so many times on what healthy tests take."""
 _LATE = 0.75
-"""Healthy tests take as long as this part of those that were measured, whatever path they took."""
+"""Healthy tests take as long as this part of a node's tests, and of the nodes.
+
+Whatever path they took: most nodes and their tests are healthy. Each node counts once, as one that
+is bad is tested most often, and the tests of it that do end take long.
+"""
 _MOST_ROUNDED = 0.9
 """A typical figure is no smaller than this part of half of its last digit."""
+
+
+def _late(seconds: Sequence[float]) -> float:
+    """Return which of these times `_LATE` of them do not exceed."""
+    return float(np.quantile(seconds, _LATE, method="lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +170,9 @@ class Readings:
         """Nodes → why a result of them says nothing."""
         self.endings = Endings()
         self.hung: list[SweepResult] = []
-        """Tests that ran out of time too soon to show anything, as far as is known."""
-        self._seconds = array("f")
-        """How long each test took that was measured."""
+        """Tests that ran out of time: not judged yet, or too soon to show anything."""
+        self._seconds: dict[int, array[float]] = defaultdict(partial(array, "f"))
+        """Node → how long each of its tests took that was measured."""
         self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
         self._rows: dict[tuple[int, str], _Rows] = {}
         """Number of nodes and rail → its tests."""
@@ -189,13 +200,17 @@ class Readings:
         return self.types.get(node, "")
 
     def add(self, result: SweepResult) -> None:
-        """Add a result: a row for each NIC that has a figure, NaN where the test failed or hung.
+        """Add a result; one that hung counts from the next `judge_hung` on, if it shows something.
 
-        A test that hung too soon shows nothing, unless later ones tell that healthy ones take less.
+        By then more is known of how long healthy ones take.
         """
-        if result.outcome is SweepOutcome.HUNG and result.seconds < self.least_s:
+        if result.outcome is SweepOutcome.HUNG:
             self.hung.append(result)
-            return
+        else:
+            self._add(result)
+
+    def _add(self, result: SweepResult) -> None:
+        """Add a row for each NIC that has a figure, NaN where the test failed or hung."""
         roles = list(map(self.index, result.test.nodes))  # the first is the server
         members = sorted(roles)
         if result.outcome is SweepOutcome.UNUSABLE:
@@ -216,7 +231,8 @@ class Readings:
             rows.values.append(self._value(figure, result.step))
             rows.rounded.append(rounded_part(figure, result.step))
         if measured and result.seconds:
-            self._seconds.append(result.seconds)
+            for node in members:
+                self._seconds[node].append(result.seconds)
         if not measured:
             self.reasons[tuple(members)] = result.reason
         self.endings.add(tuple(members), result)
@@ -231,15 +247,19 @@ class Readings:
         """
         if not self._seconds:
             return math.inf
-        late = float(np.quantile(self._seconds, _LATE))
-        return _LONGER * late
+        of_nodes = [*map(_late, self._seconds.values())]
+        return _LONGER * _late(of_nodes)
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
+        least_s = self.least_s
         set_aside = self.hung
         self.hung = []
         for result in set_aside:
-            self.add(result)  # it keeps again what hung too soon
+            if result.seconds < least_s:
+                self.hung.append(result)
+            else:
+                self._add(result)
 
     def classes(
         self,

@@ -65,7 +65,7 @@ class SweepResult:
     step: float = 0.0
     """In which steps the figures were printed; 0: they were not rounded."""
     seconds: float = 0.0
-    """How long the test took; 0: that is not known."""
+    """How long its longest step took: the limit is that of a step; 0: that is not known."""
 
     @property
     def is_measured(self) -> bool:

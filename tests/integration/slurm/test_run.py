@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ from _pytest.mark.structures import ParameterSet
 
 from fabbench.model.log import Outcome
 from fabbench.runs.store import StoredRun, runs
-from tests.support.host_fixtures import STANDIN, Labs
+from tests.support.host_fixtures import STANDIN, Labs, standin
 from tests.support.hosts import HOME, Lab
 from tests.support.hosts.host import PATH
 from tests.support.hosts.slurm import await_idle
@@ -154,6 +155,21 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
     too_many = on(hosts[0], "salloc", "-N1", *own, "--nodes", "2")
     assert too_many.returncode == 3
     assert "2 nodes requested" in too_many.stderr
+
+
+def test_two_runs_in_one_allocation_are_told_in_both(lab: Labs) -> None:
+    hosts = site(lab)
+    command = shlex.join([sys.executable, "-m", "fabbench", "run", "nccl", *RANKS, "--no-efa"])
+    stores = [STORE / "first", STORE / "second"]
+    both = " & ".join(f"{command} --store {store}" for store in stores)
+    salloc = ("salloc", "-N2", "-p", "rest", "--exclusive", "sh", "-c", f"{both} & wait")
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.5):
+        done = on(hosts[0], *salloc)
+    for store in stores:
+        stored = StoredRun(next(runs(hosts[0].path(store))))
+        (log,) = stored.logs("tcp")
+        assert log.outcome is Outcome.OK, done.stderr
+        assert "neighbor" in {each.code for each in log.findings}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ _PODS_UNSEEN = (
     "whether in use or not."
 )
 # Selects the pods that use a node.
-_USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _SYNTAX = (
     "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
 )
@@ -83,7 +83,7 @@ def list_nodes(
     """
     lists = {
         "nodes": lambda: api.objects("Node", labels=labels),
-        "pods": lambda: api.objects("Pod", fields=_USING_NODES, everywhere=True),
+        "pods": lambda: api.objects("Pod", fields=USING_NODES, everywhere=True),
     }
     # Both at once; an error is an answer, too.
     answers = map_hosts(lists, lambda objects: list(objects()))
@@ -91,7 +91,7 @@ def list_nodes(
         raise RequestError(f"{labels!r} is not a valid label selector. {refused}", hint=_SYNTAX)
     all_pods = not isinstance(answers["pods"], ForbiddenError)
     if not all_pods:
-        answers["pods"] = list(api.objects("Pod", fields=_USING_NODES))
+        answers["pods"] = list(api.objects("Pod", fields=USING_NODES))
         if report is not None:
             report(_PODS_UNSEEN)
     objects_of = _require_answers(answers)

@@ -18,6 +18,7 @@ from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi, PodConnection, retry
 from fabbench.launchers.kubernetes.checks import check_nodes, nodes_table, rights_for
 from fabbench.launchers.kubernetes.discover import (
+    USING_NODES,
     api_of,
     check_pod,
     criteria_of,
@@ -29,8 +30,15 @@ from fabbench.launchers.kubernetes.discover import (
     require_rights,
 )
 from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed
-from fabbench.launchers.kubernetes.manifests import RunSpec, workload
-from fabbench.launchers.kubernetes.nodes import Nodes, values_of_label
+from fabbench.launchers.kubernetes.manifests import (
+    ROLE,
+    RUN,
+    SELECTOR,
+    WORKER,
+    RunSpec,
+    workload,
+)
+from fabbench.launchers.kubernetes.nodes import Nodes, name_of, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.select_nodes import (
     check_choice,
@@ -345,7 +353,11 @@ class KubernetesLauncher(Launcher):
                 _report_oom_kills(allocation.remotes, pods),
             ):
                 document = yaml_documents(objects, "What fabbench created.")
-                yield replace(allocation, documents={f"{self.name}.yaml": document})
+                yield replace(
+                    allocation,
+                    documents={f"{self.name}.yaml": document},
+                    look=partial(_note_others, api, spec.run, allocation.machines),
+                )
 
 
 LAUNCHER = KubernetesLauncher()
@@ -396,6 +408,17 @@ def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Objects) -> Iterator[
             continue
         if why := explain_killed(pod, before[node], after[node]):
             notify(str(why))
+
+
+def _note_others(api: KubernetesApi, run: str, machines: Sequence[RemoteHost]) -> None:
+    """Note the pods of other runs on the nodes of these pods, which see only their own."""
+    others = f"{SELECTOR},{RUN}!={run},{ROLE}={WORKER}"
+    on_node = {machine.name: machine for machine in machines}
+    for everywhere in (False, True):  # users may see other namespaces, or not
+        with contextlib.suppress(MachineError):  # it spoils no execution
+            for pod in api.objects("Pod", labels=others, fields=USING_NODES, everywhere=everywhere):
+                if machine := on_node.get(pod["spec"]["nodeName"]):
+                    machine.note_other(name_of(pod))
 
 
 def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:

@@ -121,6 +121,7 @@ class KubernetesManifests(Rendering):
             hosts="",  # the opening reads them
             opening=opening.render(spec=spec, log_in=logging_in),
             at_exit="complete",  # By which the first pod lets the others go: see `log_in`
+            in_pod=True,
             chosen_by_variable=False,  # a job runs all of them
             inventory=None,  # such a script does not read NIC counters
         )

@@ -185,12 +185,14 @@ class SlurmLauncher(Launcher):
         Else what is measured is one script: a step of the allocation around, or of a job that gets
         its nodes when the script is submitted. Leaving it leaves no job and no file.
         """
-        with login(target, follows=True) as login_node:
+        # A job that is submitted has its nodes alone: no other run is in it
+        job = _job_around(target) or secrets.token_hex(6)
+        with login(target, follows=True, job=job) as login_node:
             if needs.divided:
                 with _hold_nodes(target, needs, login_node) as nodes_held:
                     yield nodes_held
                 return
-            if _inside_allocation(target):
+            if _job_around(target):
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(login_node, target)
@@ -201,13 +203,14 @@ class SlurmLauncher(Launcher):
             allocation = JobAllocation(
                 inventory, rendering_named("slurm"), FILE, follow_script, waits_for_start=True
             )
+            allocation.machines = (login_node.agent,)
             with contextlib.closing(allocation):
                 yield allocation
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         with login(target) as login_node:
-            if _inside_allocation(target):
+            if _job_around(target):
                 return _allocated_nodes(target, needs, login_node)
             return _select_nodes(target, needs, login_node)[0]  # without the names to request
 
@@ -271,9 +274,9 @@ class SlurmLauncher(Launcher):
 LAUNCHER = SlurmLauncher()
 
 
-def _inside_allocation(target: Target) -> bool:
-    """Return whether this program runs inside a Slurm allocation that is to be used."""
-    return "SLURM_JOB_ID" in os.environ and not target.options_as(SlurmOptions).login
+def _job_around(target: Target) -> str:
+    """Return the Slurm job in whose allocation this program runs, if it is to be used; or ""."""
+    return "" if target.options_as(SlurmOptions).login else os.environ.get("SLURM_JOB_ID", "")
 
 
 def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
@@ -365,7 +368,7 @@ def _select_nodes(
 @contextlib.contextmanager
 def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
-    if _inside_allocation(target):
+    if _job_around(target):
         inventory = _allocated_nodes(target, needs, login_node)
         steps = _steps_inside(login_node, target)
         yield HeldNodes(inventory, steps, documents={})

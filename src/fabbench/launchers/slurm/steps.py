@@ -331,6 +331,7 @@ class HeldNodes(JobAllocation):
         Once `ended` is set, who waits for lines gets a KeyboardInterrupt.
         """
         super().__init__(inventory, rendering_named("slurm"), FILE, self._follow_script)
+        self.machines = (steps.login_node.agent,)
         self._documents = documents
         self._steps = steps
         self._ended = ended
