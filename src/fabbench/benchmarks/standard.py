@@ -62,24 +62,26 @@ class ReadBenchmark(Benchmark):
     signs.toml.
     """
 
+    # mypy takes a cached property for one that cannot be written, as the attributes above can.
+
     @cached_property
     def _signs(self) -> Signs:
         return _signs_by_name().get(self.name, Signs())
 
     @cached_property
     @override
-    def first_words(self) -> Sequence[str]:
+    def first_words(self) -> Sequence[str]:  # type: ignore[override]
         of_mpi = WORDS if self._signs.over_mpi else ()
         return (*self._signs.first_words, *of_mpi)
 
     @cached_property
     @override
-    def signatures(self) -> Sequence[Signature]:
+    def signatures(self) -> Sequence[Signature]:  # type: ignore[override]
         return self._signs.signatures
 
     @cached_property
     @override
-    def program_names(self) -> str:
+    def program_names(self) -> str:  # type: ignore[override]
         return self._signs.program_names
 
     @override

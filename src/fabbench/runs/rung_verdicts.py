@@ -260,9 +260,13 @@ def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> 
 
 def _together(judgments: Iterable[Judgment]) -> Judgment:
     """Return what all rules say."""
-    fields = zip(Judgment(), *judgments, strict=True)
-    *others, sources = (tuple(chain.from_iterable(of_rules)) for of_rules in fields)
-    return Judgment(*others, distinct(sources))
+    rules = list(judgments)
+    return Judgment(
+        limits=tuple(chain.from_iterable(each.limits for each in rules)),
+        missed=tuple(chain.from_iterable(each.missed for each in rules)),
+        doubts=tuple(chain.from_iterable(each.doubts for each in rules)),
+        sources=distinct(chain.from_iterable(each.sources for each in rules)),
+    )
 
 
 def _is_plain_limit_of(gate: Gate, figure: RungFigure) -> bool:

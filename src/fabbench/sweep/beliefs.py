@@ -308,7 +308,7 @@ DOUBTED = 0.5
 
 def all_healthy(bad: Floats, members: Ints) -> Flags:
     """Return which rows of `members` are all likely healthy; `bad`: member → its chance."""
-    return (bad[members] < DOUBTED).all(axis=1)
+    return np.all(bad[members] < DOUBTED, axis=1)
 
 
 _LOOKS = 10

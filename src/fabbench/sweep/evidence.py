@@ -218,7 +218,7 @@ class EvidenceWriter:
         """Return the tests in which any of some nodes is."""
 
         def meets(fitted_class: FittedClass) -> Flags:
-            return nodes[fitted_class.tests.members].any(axis=1)
+            return np.any(nodes[fitted_class.tests.members], axis=1)
 
         return self._for_all_tests(meets)
 

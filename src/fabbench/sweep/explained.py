@@ -72,7 +72,7 @@ def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplaine
         odd_of_pair = each.per_factor(of_class)
         fine_of_pair = each.tests_of_factors() - odd_of_pair
         members = maybe_flaky[each.tests.rail][each.pairs]
-        has_maybe_flaky = members.any(axis=1)
+        has_maybe_flaky = np.any(members, axis=1)
         for row in np.flatnonzero(odd_of_pair).tolist():
             # Once, and not when the same nodes were tested again.
             once = odd_of_pair[row] == 1 and fine_of_pair[row] >= _AGAIN
