@@ -108,7 +108,7 @@ def test_resources_and_prompts(tmp_path: Path) -> None:
             "fabbench://help/{command}",
             "fabbench://certificates/{name}",
         }
-        assert "Thirty seconds" in await read("fabbench://docs/readme")
+        assert "# fabbench" in await read("fabbench://docs/readme")
         assert "RUN is a directory" in await read("fabbench://help/show")
         certificate = json.loads(await read(f"fabbench://certificates/{NEW.id}"))
         assert certificate["result"]["id"] == NEW.id
@@ -140,8 +140,9 @@ def test_an_answer_is_the_json_of_the_command(store: Path) -> None:
         (("show", {"run": "last", "size": "1M"}), ["show", "last", "--size=1M", kept]),
         (("history", {"metric": "busbw@1M"}), ["history", "busbw@1M", kept]),
     ]  # fmt: skip
-    answers = asked(EXAMPLES, [call for call, _ in pairs], *kept.split("="))
     before = sorted(store.rglob("*"))
+    answers = asked(EXAMPLES, [call for call, _ in pairs], *kept.split("="))
+    assert sorted(store.rglob("*")) == before
     for answer, (call, words) in zip(answers, pairs, strict=True):
         with chdir(EXAMPLES):
             done = runner().invoke(cli, [*words, "--json"])
@@ -150,7 +151,7 @@ def test_an_answer_is_the_json_of_the_command(store: Path) -> None:
             assert answer["result"] == json.loads(done.stdout), call
         else:
             assert answer["result"].keys() == json.loads(done.stdout).keys(), call
-    assert sorted(store.rglob("*")) != before  # The command keeps summaries: the server did not
+    assert sorted(store.rglob("*")) != before  # The command keeps summaries
     statuses = [answer["status"] for answer in answers]
     assert statuses == [Exit.UNTRUSTED, Exit.FINE, Exit.FINE, Exit.BAD_ANSWER, 0, 0, 0]
 
