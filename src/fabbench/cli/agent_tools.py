@@ -111,7 +111,8 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in self.arguments:
             words += map(str, _several(given.get(name, [])))
         for name in self.options:
-            more += (f"--{name}={each}" for each in _several(given.get(name, [])))
+            values = _several(given.get(name, []))
+            more += (f"--{name}={each}" for each in values)
         return words + more
 
 

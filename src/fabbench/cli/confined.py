@@ -23,7 +23,9 @@ _LOOKING = frozenset({"open", "os.listdir", "os.scandir"})
 _ACTING = ("os.", "subprocess.", "shutil.", "socket.connect", "socket.send", "socket.get")
 """How the names of others begin, which change something, start a program, or reach a network."""
 _OWN = (
-    *(os.devnull, str(Path(fabbench.__file__).parent), sysconfig.get_path("stdlib")),
+    os.devnull,
+    str(Path(fabbench.__file__).parent),
+    sysconfig.get_path("stdlib"),
     *site.getsitepackages(),
 )
 """What fabbench itself consists of, which Python loads as needed."""
