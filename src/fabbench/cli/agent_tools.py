@@ -31,7 +31,7 @@ _LENGTHS = (10_000, 100, 20, 5)
 
 @cli.command("expected")
 @click.argument("instance_type")
-@click.argument("nodes", type=int)
+@click.argument("nodes", type=click.IntRange(1))
 @click.option("--benchmark", default="nccl")
 @click.option("--case", default="all_reduce")
 @click.option("--fabric")
