@@ -21,7 +21,7 @@ help:
 	@echo 'make test-rdma  run tests on two virtual machines with RoCE devices (qemu); needs root'
 	@echo 'make test-slow  run the slow tests that need none of these: every cut of every log, more examples'
 	@echo 'make test-wheel  build what is published into dist, and use the wheel in an empty environment'
-	@echo 'make test-lowest  run unit tests, the Kubernetes client and TAB completion with the lowest versions of all dependencies'
+	@echo 'make test-lowest  run unit tests, the Kubernetes client, TAB completion and MCP with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
 	@echo 'make lint   ruff, import-linter, mypy, hadolint, the measure of make size, and the time of every pattern'
 	@echo 'make size   count expressions, lines, functions, and lines that say too much, per package'
@@ -98,7 +98,7 @@ test-wheel:
 test-lowest:
 	@$(PREPARE) lowest
 	.lowest/bin/python -m pytest tests/unit tests/integration/test_kubernetes_api.py \
-	    tests/integration/test_completion.py --numprocesses auto $(ARGS)
+	    tests/integration/test_completion.py tests/integration/test_mcp.py --numprocesses auto $(ARGS)
 
 test-fresh:
 	@setup/fresh debian

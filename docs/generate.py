@@ -82,6 +82,7 @@ GUIDES = {
     "parse": "formats#what-is-read",
     "explain": "troubleshooting",
     "report": "runs#a-page-to-send",
+    "mcp": "mcp",
     "runs": "runs#list-show-repeat-remove",
     "runs rm": "runs#list-show-repeat-remove",
     "show": "runs#list-show-repeat-remove",

@@ -1,4 +1,4 @@
-"""Date a version: set it in the package, and put it over what is "Unreleased" in the changelog.
+"""Date a version: set it where it stands, and put it over what is "Unreleased" in the changelog.
 
 `python setup/release.py 1.2.0` does that; `python setup/release.py --notes 1.2.0` prints what
 stands under that version.
@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CHANGELOG = ROOT / "CHANGELOG.md"
 PACKAGE = ROOT / "src/fabbench/__init__.py"
+SERVER = ROOT / "server.json"
+"""What the registry of MCP servers gets."""
 ASSIGNED = re.compile(r'(?m)^__version__ = "(.*)"$')
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -42,6 +44,8 @@ def date(version: str) -> str:
     changelog = CHANGELOG.read_text("utf-8")
     CHANGELOG.write_text(changelog.replace("## Unreleased\n", f"## {heading}\n", 1), "utf-8")
     PACKAGE.write_text(ASSIGNED.sub(f'__version__ = "{version}"', package), "utf-8")
+    server = SERVER.read_text("utf-8")
+    SERVER.write_text(server.replace(f'"version": "{before}"', f'"version": "{version}"'), "utf-8")
     return heading
 
 

@@ -20,6 +20,8 @@ PACKAGE = ROOT / "src" / "fabbench"
 TESTS = ROOT / "tests"
 SLOW = {"jinja2", "msgspec", "pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky"}
 """Libraries that take a noticeable time to import."""
+OF_EXTRAS = {"mcp", "mcp_types", "pydantic", "starlette", "anyio", "resvg_py"}
+"""What only the commands load that are not there without an extra."""
 
 
 def trees() -> dict[Path, ast.Module]:
@@ -70,9 +72,24 @@ def test_directories_of_tests_hold_tests() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--help", "--version", "parse --help", "compare --help", "run nccl --help"]
+    "arguments",
+    ["--help", "--version", "parse --help", "compare --help", "run nccl --help", "mcp --help"],
 )
 def test_help_loads_no_slow_library(arguments: str) -> None:
+    loaded = modules_loaded_by(arguments)
+    assert "fabbench.cli" in loaded
+    assert not loaded & (SLOW | OF_EXTRAS)
+    assert "fabbench.catalog.kubernetes_resources" not in loaded
+
+
+@pytest.mark.parametrize("arguments", ["explain", "parse --json"])
+def test_what_reads_loads_nothing_of_extras(arguments: str) -> None:
+    loaded = modules_loaded_by(f"{arguments} {ROOT}/examples/logs/x-ofi-tcp.txt")
+    assert "msgspec" in loaded
+    assert not loaded & {*OF_EXTRAS, "kubernetes", "paramiko", "pandas"}
+
+
+def modules_loaded_by(arguments: str) -> set[str]:
     program = (
         "import sys\nfrom fabbench.__main__ import main\n"
         "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
@@ -83,10 +100,7 @@ def test_help_loads_no_slow_library(arguments: str) -> None:
         text=True,
         check=True,
     )
-    loaded = set(done.stderr.split())
-    assert "fabbench.cli" in loaded
-    assert not loaded & SLOW
-    assert "fabbench.catalog.kubernetes_resources" not in loaded
+    return set(done.stderr.split())
 
 
 @cache
@@ -122,6 +136,7 @@ def test_the_top_level_stays_small() -> None:
         ),
         *("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
         "CITATION.cff",  # where GitHub looks for it
+        "server.json",  # where the publisher of the MCP registry looks for it
         "action.yml",  # where GitHub looks for what `uses:` this repository
         *("src", "tests", "examples", "docker", "docs", "setup", "skills", ".ci", ".github"),
     }

@@ -1,9 +1,11 @@
 """What publishes fabbench: workflows, forms, and the scripts that they call."""
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import yaml
 
 from fabbench import __version__
+from fabbench.cli.mcp_command import mcp_
 from tests.support.paths import ROOT
 
 GITHUB = ROOT / ".github"
@@ -111,7 +114,10 @@ def test_the_citation_is_of_this_program() -> None:
 # ---------------------------------------------------------------- owner and version
 
 
-NAMED = ("pyproject.toml", "docs/tutorial-github-actions.md", "examples/ci-gate/workflow.yaml")
+NAMED = (
+    *("pyproject.toml", "docs/tutorial-github-actions.md", "examples/ci-gate/workflow.yaml"),
+    "server.json",
+)
 """What names the repository that publishes fabbench."""
 
 
@@ -140,6 +146,29 @@ def test_one_command_says_whose_the_project_is(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "usage: setup/owner ACCOUNT/REPOSITORY\n")
 
 
+def versions_of_server(folder: Path) -> set[str]:
+    server = json.loads((folder / "server.json").read_text("utf-8"))
+    return {server["version"], *(each["version"] for each in server["packages"])}
+
+
+def test_the_mcp_registry_gets_what_is_published() -> None:
+    server = json.loads((ROOT / "server.json").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    readme = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["fragments"]
+    assert f"mcp-name: {server['name']} " in readme[-1]["text"]
+    assert server["repository"]["url"] == project["project"]["urls"]["Source"]
+    assert len(server["description"]) <= 100
+    assert versions_of_server(ROOT) == {__version__}
+    (package,) = server["packages"]
+    command, *options = package["packageArguments"]
+    flags = {flag for each in mcp_.params for flag in each.opts}
+    assert (package["identifier"], command["value"]) == ("fabbench", mcp_.name)
+    assert {each["name"] for each in options} <= flags
+    (extra,) = package["runtimeArguments"]
+    assert extra["value"] == "fabbench[mcp]"
+    assert "mcp" in project["project"]["optional-dependencies"]
+
+
 def dated(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     words = (sys.executable, str(folder / "setup/release.py"), *words)
     return subprocess.run(words, capture_output=True, text=True, check=False)
@@ -149,8 +178,8 @@ def dated(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_one_command_dates_a_version(tmp_path: Path) -> None:
     folder = tmp_path
     changelog, package = folder / "CHANGELOG.md", folder / "src/fabbench/__init__.py"
-    for path in (folder / "setup/release.py", package):
-        path.parent.mkdir(parents=True)
+    for path in (folder / "setup/release.py", package, folder / "server.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path.relative_to(folder), path)
     changelog.write_text(
         "# Changelog\n\n## Unreleased\n\n- New.\n\n## 0.0.1 (2025-01-01)\n\n- Old.\n"
@@ -162,6 +191,7 @@ def test_one_command_dates_a_version(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"99.0.0 ({today})\n")
     assert '\n__version__ = "99.0.0"\n' in package.read_text("utf-8")
     assert f'"{__version__}"' not in package.read_text("utf-8")
+    assert versions_of_server(folder) == {"99.0.0"}
     expected = f"# Changelog\n\n## 99.0.0 ({today})\n\n- New.\n\n## 0.0.1 (2025-01-01)\n\n- Old.\n"
     assert changelog.read_text("utf-8") == expected
     assert dated(folder, "--notes", "99.0.0").stdout == "- New.\n"

@@ -14,7 +14,7 @@ from fabbench.catalog.systems import GpuLink, System, gpu_links, system
 from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 
-_PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
+PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
 """Benchmarks whose rows are of one NIC each."""
 _MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixl"})
 """Benchmarks that may add both directions without showing it."""
@@ -274,7 +274,7 @@ def _setting(
         fabric=shown or _requested_fabric(log),
         is_stated=bool(shown),
         # perftest's summaries have no size, and are of one NIC, too.
-        one_nic=log.benchmark in _PER_NIC and (sized or log.benchmark == "perftest"),
+        one_nic=log.benchmark in PER_NIC and (sized or log.benchmark == "perftest"),
         direction=stated or _usual_direction(log),
         facts=log.facts,
         findings=findings,

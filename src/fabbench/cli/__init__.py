@@ -69,11 +69,10 @@ class Commands(SuggestingGroup):
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        # Import the module of a command only when it is used; None: there is no such command.
-        del ctx
+        # Import the module of a command only when it is used; others were added, or do not exist.
         row = COMMANDS.get(cmd_name)
         if row is None:
-            return None
+            return super().loaded(ctx, cmd_name)
         module = importlib.import_module(f"{__name__}.{row['module']}")
         for command in vars(module).values():
             if isinstance(command, click.Command) and command.name == cmd_name:

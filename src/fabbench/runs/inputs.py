@@ -45,6 +45,8 @@ _MAY_BE_LOG = lazy(
     r"(?:^|/)[^./]*$|\.(?:[\w-]*(?:txt|log|out|err|\d)|std\w+)(?:\.(?:gz|bz2|xz|zst))?$"
 )
 """No extension, one that ends like that of a log, or in the number of a host, rank, job or copy."""
+CORES: int | None = None
+"""How many processes read at most; None: as many as there are cores."""
 PART = 2 << 20
 """Minimum bytes of a part: its overhead is negligible, and all cores end together."""
 _BOUNDARY = (
@@ -423,7 +425,7 @@ class Piece(NamedTuple):
 
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
     """Read sources in order. Closing the iterator early ends the processes."""
-    count = cores or os.cpu_count() or 1
+    count = cores or CORES or os.cpu_count() or 1
     few_and_small = len(sources) <= _FEW and not any(map(_is_large, sources))
     if few_and_small or count < 2:
         yield from _pieces(sources, job)
@@ -552,7 +554,7 @@ def on_cores(
 
     Many are spread over processes, `chunk` of them a call. Closing the iterator ends these.
     """
-    count = cores or os.cpu_count() or 1
+    count = cores or CORES or os.cpu_count() or 1
     if count < 2 or len(items[0]) <= 2 * _FEW:
         yield from map(function, *items)
         return

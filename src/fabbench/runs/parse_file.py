@@ -33,7 +33,7 @@ from fabbench.logs.signs import made_by_fabbench
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
-from fabbench.model.units import Sizes
+from fabbench.model.units import Sizes, format_size
 
 Pieces: TypeAlias = Iterator[bytes]
 Bytes: TypeAlias = "LogStream | BinaryIO"
@@ -452,8 +452,8 @@ def _unpacked(new_decompressor: Callable[[], Any], pieces: Pieces) -> Pieces:
     for piece in _contents_of_frames(new_decompressor, pieces):
         bytes_left -= len(piece)
         if bytes_left < 0:
-            limit = MAX_BYTES >> 30
-            why = f"it decompresses to more than {limit} GB. If you trust it, unpack it."
+            limit = format_size(MAX_BYTES)
+            why = f"it decompresses to more than {limit}. If you trust it, unpack it."
             raise OSError(_NO_ERRNO, why)
         yield piece
 

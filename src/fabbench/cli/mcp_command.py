@@ -1,0 +1,53 @@
+"""``fabbench mcp``: tools for agents."""
+
+import os
+import signal
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import click
+
+from fabbench.cli.options import takes
+from fabbench.model.errors import MachineError
+from fabbench.runs.directories import ENVIRONMENT_VARIABLE
+
+
+@click.command("mcp")
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=".",
+    metavar="DIRECTORY",
+    help="Read only what is in and below this directory, and the store. Default: this directory.",
+)
+@takes("store")
+def mcp_(root: Path, store: Path) -> None:
+    """Let agents read logs and past runs: an MCP server on standard input and output.
+
+    Tools: explain, parse, compare, sweep_from, expected, runs, show, history, render and
+    describe_finding, with the JSON of these commands. None of them starts a benchmark, writes a
+    file, or reaches a host. The server ends when its input does.
+
+    Example: claude mcp add fabbench -- fabbench mcp --root /data/logs
+    """
+    try:
+        from fabbench.cli.mcp_server import new_server
+    except ImportError as error:
+        hint = "pip install 'fabbench[mcp]'"
+        raise MachineError("The server needs the package mcp, version 2.", hint=hint) from error
+    from fabbench.cli import confined
+    from fabbench.config import find_config
+    from fabbench.runs import inputs, parse_file
+
+    inputs.CORES = 1  # A tool starts no process
+    parse_file.MAX_BYTES = confined.MOST_READ
+    config = find_config(Path.cwd(), os.environ)
+    confined.READABLE += [path.resolve() for path in (root, store, config) if path]
+    os.environ[ENVIRONMENT_VARIABLE] = str(store.resolve())
+    os.chdir(root)  # Agents name what is below it
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    sys.addaudithook(confined.hook)
+    # The protocol takes the stream itself: on it, nothing is made safe
+    with redirect_stdout(sys.__stdout__):
+        new_server().run()
