@@ -262,7 +262,7 @@ def _words_for_counters(record: Record) -> str:
 
 _OF_COUNTERS = frozenset({
     "counters", "counted-errors", "counters-unjudged",
-    "nic-paused", "nic-pausing", "nic-marked", "nic-slowed", "nic-waited",
+    "nic-paused", "nic-unmarked", "nic-pausing", "nic-marked", "nic-slowed", "nic-waited",
 })  # fmt: skip
 """What pasted counters show."""
 
