@@ -213,6 +213,7 @@ def test_a_log_of_no_benchmark_misses_no_result(
         ("counters-unjudged", False),
         ("counted-errors", True),
         ("nic-paused", True),
+        ("nic-unmarked", True),
         ("nic-pausing", True),
         ("nic-marked", True),
         ("nic-slowed", True),
