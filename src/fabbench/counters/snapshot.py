@@ -101,11 +101,11 @@ fabbench_counters() (
         done
     done
     for device in sys/class/cxi/*/device; do
-        [ -d "$device/telemetry" ] || continue
+        [ -d "$device" ] || continue
         port=${{device%/device}}
         port=sys/class/infiniband/${{port##*/}}/ports/1
         echo "$port/link_layer:Slingshot"
-        (cd "$device/telemetry" && LC_ALL=C grep -sH "" {_TELEMETRY} \\
+        (cd "$device/telemetry" 2>/dev/null && LC_ALL=C grep -sH "" {_TELEMETRY} \\
             ../port/link ../port/speed ../port/0/link/speed) | LC_ALL=C sed -n "
             s|^\\.\\./port/link:up.*|$port/state:4: ACTIVE|p
             s|^\\.\\./port/link:down.*|$port/state:1: DOWN|p

@@ -228,6 +228,17 @@ def test_a_nic_of_slingshot_is_read(tmp_path: Path) -> None:
     assert read.counters == {TX: 12, "paused_us.3": 7, "marked": 2, "uncorrectable_errors": 1}
 
 
+def test_a_nic_of_slingshot_without_telemetry_counts_nothing(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    (tree.root / "sys/class/cxi/cxi0/device").mkdir(parents=True)
+    snapshot = tree.snapshot()
+    assert [(each.name, each.kind, each.counters) for each in snapshot.nics] == [
+        ("cxi0", NicKind.CXI, {})
+    ]
+    (moved,) = difference(snapshot, snapshot).nics
+    assert moved.unreadable
+
+
 def test_marks_of_real_packets_are_counted() -> None:
     """The kernel counts packets whose header has the mark of a congested switch."""
     before = read_snapshot(run_script("/").splitlines())
