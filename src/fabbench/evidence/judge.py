@@ -495,17 +495,20 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
 
 
 def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
-    """Return a record with the only instance type that fits, if nothing states another.
+    """Return a record with the only system that fits, if nothing states another.
 
-    Only where EFA is used: the types are those of EC2.
+    By GPUs and NICs it is a type of EC2: only where EFA is used. By GPUs alone, one that nothing
+    else has.
     """
     given = proof.instance_type if proof else ""
-    if given or not record.gpus or not _uses_efa(record) or "instance_type" in record.facts:
+    if given or not record.gpus or "instance_type" in record.facts:
         return record
-    from fabbench.catalog.systems import types_with  # imported here: other logs do not need it
+    from fabbench.catalog import systems  # imported here: other logs do not need it
 
     per_host = record.facts.get("gpus_per_host")
-    fitting = types_with(record.gpus, per_host, record.facts.get("nics"))
+    fitting = systems.systems_with(record.gpus)
+    if _uses_efa(record):
+        fitting = systems.types_with(record.gpus, per_host, record.facts.get("nics"))
     if len(fitting) != 1:
         return record
     return replace(record, facts={**record.facts, "assumed_type": fitting[0]})

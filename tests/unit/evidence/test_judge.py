@@ -716,6 +716,13 @@ def test_the_only_type_that_fits_is_assumed() -> None:
     assert not found.findings  # and so it is known that no NIC is missing
 
 
+def test_gpus_that_one_system_alone_has_name_it() -> None:
+    found = judge(whole(gpus=frozenset({"NVIDIA GB10"}), facts={"network": "ib"}), source="a.log")
+    assert (found.instance_type, found.assumed_type) == ("dgx-spark", "dgx-spark")
+    both = frozenset({"NVIDIA GB10", "NVIDIA H200"})
+    assert not judge(whole(gpus=both), source="a.log").assumed_type
+
+
 @pytest.mark.parametrize(
     ("changes", "proof", "known"),
     [
