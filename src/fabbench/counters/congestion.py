@@ -78,8 +78,9 @@ def strains(ports: Sequence[Port]) -> Iterator[Strain]:
 
 def _sign_shown(port: Port, code: str, ports: Sequence[Port]) -> Sign | None:
     """Return the first sign of a code that a NIC shows: one that can be compared, if any can."""
-    of_code = (sign for sign in signs() if sign.code == code and _holds(sign, port, ports))
-    grown = [sign for sign in of_code if _count(port, sign)]
+    of_code = (sign for sign in signs() if sign.code == code)
+    holding = (sign for sign in of_code if _holds(sign, port, ports))
+    grown = [sign for sign in holding if _count(port, sign)]
     comparable = [sign for sign in grown if _compared_with(port, sign)]
     alone = [sign for sign in grown if sign.alone]
     return next(iter([*comparable, *alone]), None)

@@ -75,8 +75,8 @@ def _of_path(text: str) -> Iterator[_Count]:
     # /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data: 12
     match = _PATH.fullmatch(text)
     if match is not None:
-        device, port, name, value = match.groups()
-        nic = f"{device}:{port}" if port and port != "1" else device
+        device, port, name, value = match.groups("1")  # a NIC of Slingshot has no number of a port
+        nic = device if port == "1" else f"{device}:{port}"
         yield _Count(nic, name, int(value))
 
 

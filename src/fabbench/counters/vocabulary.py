@@ -112,8 +112,8 @@ def port_files() -> Sequence[str]:
 
 def telemetry_files() -> Sequence[str]:
     """Return the counters of a NIC of Slingshot that runs read, as patterns of a shell."""
-    read = (each.cells["cxi"] for each in vocabulary() if each.meaning is not Meaning.KNOWN)
-    cells = chain.from_iterable(read)
+    read = (each for each in vocabulary() if each.meaning is not Meaning.KNOWN)
+    cells = chain.from_iterable(each.cells["cxi"] for each in read)
     return [name.replace("#", "[0-7]") for cell in cells for name in cell.names]
 
 
@@ -197,7 +197,8 @@ def resolved(counted: Mapping[str, int]) -> dict[str, int]:
         # Several names of a source may be one counter of ours: their sum.
         if known is not None and known.counter.meaning is not Meaning.KNOWN:
             before = counters.get(known.key, 0)
-            counters[known.key] = before + int(counted[name] * known.unit)
+            count = int(counted[name] * known.unit)
+            counters[known.key] = before + count
     return counters
 
 
