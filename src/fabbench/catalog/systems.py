@@ -220,6 +220,16 @@ def gpu_links() -> Mapping[str, GpuLink]:
     return {link.gpu_model: link for link in records(GpuLink, rows_of("gpus.csv"))}
 
 
+def systems_with(gpus: Collection[str]) -> list[str]:
+    """Return the system that alone has such GPUs, by nvidia-smi's names, as dgx-spark has GB10."""
+    fitting: list[str] = []
+    for link in gpu_links().values():
+        has_all = all(link.gpu_model in gpu.split() for gpu in gpus)
+        if link.system and has_all:
+            fitting.append(link.system)
+    return fitting
+
+
 def system_of_gpus(gpu_model: str, gpus: int) -> str:
     """Return the name of a system by its GPUs, as nvidia-smi names them; empty: not known.
 

@@ -34,6 +34,7 @@ class Sign:
     least: float  # From this one on, if it is far above the other NICs
     words: str
     alone: str = ""  # The words where what it is compared with is not known
+    without: str = ""  # Counters that no NIC may have grown; of the first, this one's is known
 
 
 class Port(NamedTuple):
@@ -70,18 +71,26 @@ def strains(ports: Sequence[Port]) -> Iterator[Strain]:
         of_code = [
             _strain_by_sign(port, sign, ports)
             for port in ports
-            if (sign := _sign_shown(port, code))
+            if (sign := _sign_shown(port, code, ports))
         ]
         yield from sorted(of_code, key=lambda strain: strain.ratio or 0, reverse=True)
 
 
-def _sign_shown(port: Port, code: str) -> Sign | None:
+def _sign_shown(port: Port, code: str, ports: Sequence[Port]) -> Sign | None:
     """Return the first sign of a code that a NIC shows: one that can be compared, if any can."""
     of_code = (sign for sign in signs() if sign.code == code)
-    grown = [sign for sign in of_code if _count(port, sign)]
+    holding = (sign for sign in of_code if _holds(sign, port, ports))
+    grown = [sign for sign in holding if _count(port, sign)]
     comparable = [sign for sign in grown if _compared_with(port, sign)]
     alone = [sign for sign in grown if sign.alone]
     return next(iter([*comparable, *alone]), None)
+
+
+def _holds(sign: Sign, port: Port, ports: Sequence[Port]) -> bool:
+    """Return whether nothing was counted that the sign is without."""
+    names = sign.without.split()
+    grown = any(each.counters.get(name) for each in ports for name in names)
+    return not grown and (not names or names[0] in port.counters)
 
 
 def _count(port: Port, sign: Sign) -> int:

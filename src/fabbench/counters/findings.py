@@ -180,7 +180,7 @@ def _other_fabrics(asked: Asked, *, across: bool) -> list[str]:
     """
     kind = KINDS.get(asked.fabric)
     # Inside a host, interfaces count other data.
-    known = ["efa", "ib", "roce", *(["tcp"] if across else [])]
+    known = ["efa", "ib", "roce", "cxi", *(["tcp"] if across else [])]
     return [fabric for fabric in known if asked.chosen or KINDS[fabric] is not kind]
 
 

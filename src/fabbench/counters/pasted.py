@@ -1,4 +1,6 @@
-"""Counters of NICs in text: of /sys, `rdma statistic`, `ethtool -S`, perfquery and node_exporter.
+"""Counters of NICs in text, of /sys and of the tools that print them.
+
+`rdma statistic`, `ethtool -S`, perfquery, opapmaquery, node_exporter, and rccl-tests' own table.
 
 They count since a driver was loaded: nothing tells of when they are.
 """
@@ -8,16 +10,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fabbench.counters.congestion import Port, Strain, strains
-from fabbench.counters.vocabulary import Meaning, named, resolved
+from fabbench.counters.vocabulary import ERRORS, Meaning, named, resolved
 from fabbench.model.patterns import lazy
 
 _MOST_COUNTERS = 4096
 """Counters that are kept."""
-_ERRORS = {Meaning.LOST, Meaning.RESENT, Meaning.SERIOUS}
 _CONGESTION = {Meaning.PAUSED, Meaning.MARKED, Meaning.SLOWED, Meaning.WAITED}
 _VALUE = r"(\d{1,19})"
 _PATH = lazy(
-    rf"(?:.*infiniband/)?([\w.-]+)/ports/(\d+)/(?:hw_)?counters/(\w+)[:=\s]+{_VALUE}\s*", re.ASCII
+    rf"(?:.*(?:infiniband|cxi)/)?([\w.-]+)/(?:ports/(\d+)/(?:hw_)?counters|device/telemetry)/"
+    rf"(\w+)[:=\s]+{_VALUE}(?:@[\d.]{{1,30}})?\s*",
+    re.ASCII,
 )
 _RDMA = lazy(r"(?:.* )?link ([\w.-]+/\d+) (\w+ \d+.*)", re.ASCII)
 _RDMA_PAIR = lazy(rf"\b(\w{{1,60}}) {_VALUE}(?!\S)", re.ASCII)
@@ -29,12 +32,23 @@ _EXPORTED = lazy(
 _PAIR = lazy(rf"\s*\"?([A-Za-z]\w{{1,60}})\"?([\s:=.]{{1,80}}){_VALUE},?\s*", re.ASCII)
 _HEADING = lazy(
     r".*(?:\bethtool -S ([\w.-]+)|# Port (?:extended )?counters: (Lid \d+ port \d+)"
-    r'|"ifname": "([\w.-]+)"|NIC statistics:).*',
+    r'|"ifname": "([\w.-]+)"|(Port Number +\d+)\s*|VL Number +\d+\s*|NIC statistics:).*',
     re.ASCII,
 )
-
-
-_WORDS = ("ethtool -S ", "NIC statistics:", "# Port ", '"ifname"', "node_", "counters/")
+_OPA = lazy(
+    r"\s+((?:Xmit|Rcv|MC|Link|Local|Mark|Cong|Exc\.|FM|Uncorr|Num)[\w .]{0,20}\w) {2,}"
+    rf"(?:\d{{1,19}} MB \({_VALUE} Flits\)|{_VALUE}(?: \(\w+\))?)\s*",
+    re.ASCII,
+)
+_OF_RCCL_TESTS = lazy(
+    r"Device((?:\s+[a-z]\w{2,60})+)\s*|([\w.:-]+)\([\w.-]+\)((?:\s+\d{1,19}\s+\d{1,15}\.\d\d)+)\s*",
+    re.ASCII,
+)
+"""The head of its table, or a row: a device, and of each counter its growth and its rate."""
+_WORDS = (
+    "ethtool -S ", "NIC statistics:", "# Port ", '"ifname"', "node_", "counters/",
+    "telemetry/", "Port Number ", "VL Number ", " Flits)",
+)  # fmt: skip
 """One of these is in each line with counters of which not all begins with a name."""
 
 
@@ -51,17 +65,17 @@ def is_counted(text: str) -> bool:
     # Lines of logs are many: only those that a quick look cannot exclude are matched.
     if any(word in text for word in _WORDS):
         return True
-    if "link " in text and _RDMA.fullmatch(text):
+    if ("link " in text and _RDMA.fullmatch(text)) or _OF_RCCL_TESTS.fullmatch(text):
         return True
     ends_in_number = text.rstrip(" ,")[-1:].isdigit()
-    return ends_in_number and _PAIR.fullmatch(text) is not None
+    return ends_in_number and bool(_PAIR.fullmatch(text) or _OPA.fullmatch(text))
 
 
 def _of_path(text: str) -> Iterator[_Count]:
     # /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data: 12
     match = _PATH.fullmatch(text)
     if match is not None:
-        device, port, name, value = match.groups()
+        device, port, name, value = match.groups("1")  # a NIC of Slingshot has no number of a port
         nic = device if port == "1" else f"{device}:{port}"
         yield _Count(nic, name, int(value))
 
@@ -91,6 +105,7 @@ class PastedCounters:
         self._nics: dict[str, dict[str, int]] = {}  # NIC → its counters
         self._nic = ""  # The NIC that the last heading names
         self._is_below_heading = False
+        self._columns: list[str] = []  # Counters, by the last head of a table
         self.unjudged: dict[str, None] = {}
         """Names above 0 that no source is known to have."""
         self.error = ""
@@ -102,17 +117,20 @@ class PastedCounters:
         return bool(self.error) or self._is_congested
 
     def feed(self, text: str) -> None:
-        """Read a line that no benchmark knows: a heading, or counters in one of four forms.
+        """Read a line that no benchmark knows: a heading, or counters in one of six forms.
 
         Below a heading they are of its NIC.
         """
         heading = _HEADING.fullmatch(text)
         if heading is not None:
             # One without a name, such as "NIC statistics:", is of the NIC named before.
-            self._nic = next(filter(None, heading.groups()), self._nic)
-            self._is_below_heading = True
+            nic = next(filter(None, heading.groups()), self._nic)
+            self._nic = " ".join(nic.split())
+            # Below a lane ("VL Number 0") of opapmaquery are parts of the port's counters.
+            self._is_below_heading = "VL Number" not in text
             return
-        for form in (_of_path, _of_rdma, _of_node_exporter, self._of_pair):
+        forms = (_of_path, _of_rdma, _of_node_exporter, self._of_table, self._of_opa, self._of_pair)
+        for form in forms:
             counts = [*form(text)]
             if counts:
                 for count in counts:
@@ -128,6 +146,27 @@ class PastedCounters:
             is_certain = self._is_below_heading and ("_" in name or ".." in gap)
             yield _Count(self._nic, name, int(value), is_certain)
 
+    def _of_table(self, text: str) -> Iterator[_Count]:
+        # Yield the counters of a row of rccl-tests' NET_COUNTER_TABLE.
+        match = _OF_RCCL_TESTS.fullmatch(text)
+        if match is None:
+            return
+        names, device, cells = match.groups(default="")
+        if names:
+            self._columns = names.split()
+        growths = cells.split()[::2]
+        if len(growths) == len(self._columns):
+            for name, growth in zip(self._columns, growths, strict=True):
+                yield _Count(device, name, int(growth))
+
+    def _of_opa(self, text: str) -> Iterator[_Count]:
+        # Yield the counter of a line of opapmaquery: "    Xmit Data    12 MB (1572864 Flits)".
+        match = _OPA.fullmatch(text)
+        if match is not None and self._is_below_heading:
+            name, flits, value = match.groups()
+            compact = re.sub("[ .]", "", name)
+            yield _Count(self._nic, compact, int(flits or value))
+
     def _add(self, count: _Count, text: str) -> None:
         # Keep a counter, and what it means that it is above 0; `text`: its line.
         known = named(count.name)
@@ -135,7 +174,7 @@ class PastedCounters:
             self._add_unjudged(count)
             return
         meaning = known.counter.meaning
-        if count.value and meaning in _ERRORS:
+        if count.value and meaning in ERRORS:
             self.error = self.error or text
         if count.value and meaning in _CONGESTION:
             self._is_congested = True

@@ -3,7 +3,8 @@
 EFA counters: names as in the kernel's drivers/infiniband/hw/efa/efa_verbs.c. InfiniBand and RoCE:
 as in the kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in
 units of 4 octets; soft-RoCE's as in drivers/infiniband/sw/rxe/rxe_hw_counters.c, which counts
-packets only.
+packets only; Omni-Path's as in drivers/infiniband/hw/hfi1/chip.c. Slingshot: as in HPE's
+shs-cxi-driver.
 """
 
 import re
@@ -23,6 +24,7 @@ from fabbench.counters.vocabulary import (
     net_columns,
     port_files,
     resolved,
+    telemetry_files,
 )
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
@@ -34,6 +36,7 @@ class NicKind(StrEnum):
     EFA = "efa"
     IB = "ib"
     ROCE = "roce"
+    CXI = "cxi"
     NETDEV = "netdev"
     LOOPBACK = "loopback"
     """What a host sends to itself, which passes no NIC."""
@@ -80,7 +83,8 @@ class Snapshot:
 
 _PORT_FILES = [f'"$port/{name}"' for name in ("rate", "state", "link_layer", *port_files())]
 _FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(" ".join(_PORT_FILES), 88))
-_COUNTER_FOLDERS = frozenset({"counters", "hw_counters", "ethtool"})
+_TELEMETRY = " \\\n            ".join(textwrap.wrap(" ".join(telemetry_files()), 88))
+_COUNTER_FOLDERS = frozenset({"counters", "hw_counters", "ethtool", "telemetry"})
 
 SNAPSHOT = f"""\
 fabbench_counters() (
@@ -96,6 +100,18 @@ fabbench_counters() (
                     s|^ *\\([a-z0-9_]*discards*[a-z0-9_]*\\): |$port/ethtool/\\1:|p" || :
         done
     done
+    for device in sys/class/cxi/*/device; do
+        [ -d "$device" ] || continue
+        port=${{device%/device}}
+        port=sys/class/infiniband/${{port##*/}}/ports/1
+        echo "$port/link_layer:Slingshot"
+        (cd "$device/telemetry" 2>/dev/null && LC_ALL=C grep -sH "" {_TELEMETRY} \\
+            ../port/link ../port/speed ../port/0/link/speed) | LC_ALL=C sed -n "
+            s|^\\.\\./port/link:up.*|$port/state:4: ACTIVE|p
+            s|^\\.\\./port/link:down.*|$port/state:1: DOWN|p
+            s|^\\.\\./port/.*speed:[^0-9]*\\([0-9]*\\)G.*|$port/rate:\\1 Gb/sec|p
+            s|^\\([a-z0-9_]*:[0-9]*\\)@.*|$port/telemetry/\\1|p" || :
+    done
     LC_ALL=C grep -sH "" "$@" proc/net/dev proc/net/snmp proc/net/netstat \\
         sys/class/net/*/device/uevent sys/class/net/*/operstate sys/class/net/*/speed \\
         proc/uptime 2>/dev/null || :
@@ -106,11 +122,12 @@ fabbench_counters() (
 ``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
 
 It starts one process, and for each interface of an RDMA device another, if there is `ethtool`: what
-the network paused (PFC) is nowhere else. Files that are missing or fail to be read (EOPNOTSUPP,
-EINVAL) are left out. Ports are read one after another: EFA's driver queries the device for all
-counters of a port at once and caches them for 10 ms. Interfaces are read from /proc/net/dev, which
-belongs to the reader's own network namespace, while /sys may belong to another. ROOT is the
-directory that holds `sys` and `proc`.
+the network paused (PFC) is nowhere else. A NIC of Slingshot is written as a port of InfiniBand;
+its counters have their time behind them: 12@1700000000.123. Files that are missing or fail to be
+read (EOPNOTSUPP, EINVAL) are left out. Ports are read one after another: EFA's driver queries the
+device for all counters of a port at once and caches them for 10 ms. Interfaces are read from
+/proc/net/dev, which belongs to the reader's own network namespace, while /sys may belong to
+another. ROOT is the directory that holds `sys` and `proc`.
 """
 
 
@@ -133,7 +150,11 @@ _PORT = lazy(r"infiniband/([^/]+)/ports/(.+)")
 _SATURATED = 2**32 - 1
 """The most that 32 bits hold: a counter that stopped there, or a speed of -1."""
 _NO_LAYER = "not reported"
-_KIND_OF_LAYER = {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}
+_KIND_OF_LAYER = {
+    "InfiniBand": NicKind.IB,
+    "Ethernet": NicKind.ROCE,
+    "Slingshot": NicKind.CXI,
+}
 
 
 def read_snapshot(lines: Iterable[str], *, loopback: bool = False) -> Snapshot:
@@ -304,7 +325,7 @@ class _SnapshotLines:
 def _is_in_words(counter: str) -> bool:
     """Return whether a counter is in units of 4 octets: old devices count with 32 bits."""
     known = named(counter)
-    return known is not None and known.octets > 1
+    return known is not None and known.unit > 1
 
 
 def _link_rate(text: str) -> float | None:
@@ -326,6 +347,9 @@ KINDS = {
     "efa": NicKind.EFA,
     "ib": NicKind.IB,
     "roce": NicKind.ROCE,
+    "cxi": NicKind.CXI,
+    "opx": NicKind.IB,
+    "psm2": NicKind.IB,
     "tcp": NicKind.NETDEV,
     "ofi-tcp": NicKind.NETDEV,
 }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
@@ -44,8 +45,8 @@ class Cell(NamedTuple):
     """What one source calls a counter: the parts of a sum, or a pattern."""
 
     names: tuple[str, ...]
-    octets: int
-    """The unit: how many bytes 1 stands for; of what is no amount of data, 1."""
+    unit: float
+    """What 1 stands for: bytes; microseconds of what is a time; else 1."""
 
 
 class Counter(NamedTuple):
@@ -57,11 +58,12 @@ class Counter(NamedTuple):
     """Source → alternatives, of which the first that is there counts."""
 
 
-DRIVERS = ("mlx5", "bnxt_re", "ionic", "efa", "irdma", "rxe")
+ERRORS = frozenset({Meaning.LOST, Meaning.RESENT, Meaning.SERIOUS})
+DRIVERS = ("mlx5", "bnxt_re", "ionic", "efa", "irdma", "rxe", "hfi1")
 """Sources whose counters are files in `hw_counters`."""
 _NOT_SOURCES = {"name", "kind", "netdev"}
 """Columns without names of counters: `netdev` has the place in /proc/net/dev."""
-_IN_WORDS = "*4"
+_UNITS = {"*4": 4, "*8": 8, "/1000": 0.001}
 _PATTERN = re.compile(r"[*#\[]")  # `*`: any text, `#`: a priority, brackets as in expressions
 
 
@@ -87,9 +89,9 @@ def _counter(row: Mapping[str, str]) -> Counter:
 
 def _cell(text: str) -> Cell:
     # `a+b*4` is the sum of two counters, in units of 4 octets.
-    names = text.removesuffix(_IN_WORDS)
-    octets = 4 if text.endswith(_IN_WORDS) else 1
-    return Cell(tuple(names.split("+")), octets)
+    unit = next(filter(text.endswith, _UNITS), "")
+    names = text.removesuffix(unit)
+    return Cell(tuple(names.split("+")), _UNITS.get(unit, 1))
 
 
 def net_columns() -> Sequence[str]:
@@ -109,6 +111,13 @@ def port_files() -> Sequence[str]:
     return [*files]
 
 
+def telemetry_files() -> Sequence[str]:
+    """Return the counters of a NIC of Slingshot that runs read, as patterns of a shell."""
+    read = (each for each in vocabulary() if each.meaning is not Meaning.KNOWN)
+    cells = chain.from_iterable(each.cells["cxi"] for each in read)
+    return [name.replace("#", "[0-7]") for cell in cells for name in cell.names]
+
+
 def _plain_names(counter: Counter, source: str) -> Iterator[str]:
     # What a source calls a counter, without patterns: these name no file.
     for cell in counter.cells[source]:
@@ -119,14 +128,15 @@ class Named(NamedTuple):
     """A counter as a source names it."""
 
     counter: Counter
-    octets: int
+    unit: float
     priority: str = ""  # Of priority flow control, 0 to 7; empty: it counts all
 
     @property
     def key(self) -> str:
-        """Our name, with the priority."""
+        """Our name, with the priority; what is lost is added up."""
         name = self.counter.name
-        return f"{name}.{self.priority}" if self.priority else name
+        is_apart = self.priority and self.counter.meaning not in ERRORS
+        return f"{name}.{self.priority}" if is_apart else name
 
 
 def named(name: str) -> Named | None:
@@ -137,11 +147,11 @@ def named(name: str) -> Named | None:
     plain = _by_name().get(name)
     if plain is not None:
         return plain
-    for pattern, counter in _patterns():
+    for pattern, counter, unit in _patterns():
         match = pattern.fullmatch(name)
         if match is not None:
             priority = match.groupdict().get("priority", "")
-            return Named(counter, octets=1, priority=priority)
+            return Named(counter, unit, priority)
     return None
 
 
@@ -151,18 +161,18 @@ def _by_name() -> Mapping[str, Named]:
     names: dict[str, Named] = {}
     for counter, cell in _all_cells():
         for name in cell.names:
-            names.setdefault(name, Named(counter, cell.octets))
+            names.setdefault(name, Named(counter, cell.unit))
     return names
 
 
 @cache
-def _patterns() -> Sequence[tuple[re.Pattern[str], Counter]]:
-    patterns: list[tuple[re.Pattern[str], Counter]] = []
+def _patterns() -> Sequence[tuple[re.Pattern[str], Counter, float]]:
+    patterns: list[tuple[re.Pattern[str], Counter, float]] = []
     for counter, cell in _all_cells():
         (*_, name) = cell.names  # a pattern is never a sum
         if _PATTERN.search(name):
             expression = name.replace("*", r"\w{0,60}").replace("#", "(?P<priority>[0-7])")
-            patterns.append((re.compile(expression, re.ASCII), counter))
+            patterns.append((re.compile(expression, re.ASCII), counter, cell.unit))
     return patterns
 
 
@@ -188,7 +198,8 @@ def resolved(counted: Mapping[str, int]) -> dict[str, int]:
         # Several names of a source may be one counter of ours: their sum.
         if known is not None and known.counter.meaning is not Meaning.KNOWN:
             before = counters.get(known.key, 0)
-            counters[known.key] = before + counted[name]
+            count = int(counted[name] * known.unit)
+            counters[known.key] = before + count
     return counters
 
 
@@ -201,7 +212,7 @@ def _counts_of_sources(counter: Counter, counted: Mapping[str, int]) -> Iterator
         for cell in cells:
             parts = [counted[name] for name in cell.names if name in counted]
             if parts:
-                yield sum(parts) * cell.octets
+                yield int(sum(parts) * cell.unit)
 
 
 def names_of(*meanings: Meaning) -> frozenset[str]:

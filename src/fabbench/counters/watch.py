@@ -35,7 +35,12 @@ _UNEVEN = 0.25
 """Part of the median of all hosts by which a few of them are off."""
 _STILL_S = 10.0
 """Seconds without data after which a job hangs, or has ended."""
-_RDMA = {"efa": "EFA NICs", "ib": "InfiniBand NICs", "roce": "RoCE NICs"}
+_RDMA = {
+    "efa": "EFA NICs",
+    "ib": "InfiniBand NICs",
+    "roce": "RoCE NICs",
+    "cxi": "Slingshot NICs",
+}
 _LABELS = {**_RDMA, "tcp": "interfaces"}
 _RDMA_KINDS = [KINDS[fabric] for fabric in _RDMA]
 Moved: TypeAlias = Mapping[str, Traffic]

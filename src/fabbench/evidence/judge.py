@@ -263,7 +263,7 @@ def _words_for_counters(record: Record) -> str:
 
 _OF_COUNTERS = frozenset({
     "counters", "counted-errors", "counters-unjudged",
-    "nic-paused", "nic-pausing", "nic-marked", "nic-slowed", "nic-waited",
+    "nic-paused", "nic-unmarked", "nic-pausing", "nic-marked", "nic-slowed", "nic-waited",
 })  # fmt: skip
 """What pasted counters show."""
 
@@ -496,17 +496,20 @@ def _system(record: Record, proof: Proof) -> "System | None":
 
 
 def _with_assumed_type(record: Record, proof: Proof) -> Record:
-    """Return a record with the only instance type that fits, if nothing states another.
+    """Return a record with the only system that fits, if nothing states another.
 
-    Only where EFA is used: the types are those of EC2.
+    By GPUs and NICs it is a type of EC2: only where EFA is used. By GPUs alone, one that nothing
+    else has.
     """
     is_stated = bool(proof.instance_type) or "instance_type" in record.facts
-    if is_stated or not record.gpus or not _uses_efa(record):
+    if is_stated or not record.gpus:
         return record
-    from fabbench.catalog.systems import types_with  # imported here: other logs do not need it
+    from fabbench.catalog import systems  # imported here: other logs do not need it
 
     per_host = record.facts.get("gpus_per_host")
-    fitting = types_with(record.gpus, per_host, record.facts.get("nics"))
+    fitting = systems.systems_with(record.gpus)
+    if _uses_efa(record):
+        fitting = systems.types_with(record.gpus, per_host, record.facts.get("nics"))
     if len(fitting) != 1:
         return record
     return replace(record, facts={**record.facts, "assumed_type": fitting[0]})

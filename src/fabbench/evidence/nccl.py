@@ -287,16 +287,14 @@ class Evidence:
         # "Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0/GDRDMA", or
         # "Channel 00/02 : 0 1 2 3": what carries the data of a channel, or the ranks of its ring.
         ending = _carrier_of_channel(message)
-        if ending in self.endings:  # one of thousands of lines that say the same
-            return
-        if len(self.endings) < _MAX_ENTRIES:
-            self.endings.add(ending)
         if (match := _VIA.match(ending)) is None:
             _, _, ring = message.partition(" : ")
             ranks = ring.split()
             if all(map(str.isdecimal, ranks)):
                 self.ranks = max(self.ranks, len(ranks))
             return
+        if len(self.endings) < _MAX_ENTRIES:
+            self.endings.add(ending)
         net = match["net"] or match["collnet"]
         key = "p2p" if match["p2p"] else "shm"  # unless it is a network
         if net:

@@ -101,8 +101,8 @@ class LogParser:
         cuts = _RepeatedCuts(self._prefixes)
         for raw in lines:
             number += 1
-            # One more with such an ending says nothing new. A ring has no " via " (rfind: -1): its
-            # last character stands for it.
+            # One more with such an ending says nothing new. A ring has no " via " (rfind: -1), and
+            # no ending is its last character: rings differ.
             if raw[raw.rfind(" via ") :] in endings and raw.partition(_CHANNEL)[0] in origins:
                 continue
             if len(raw) > LONGEST_LINE:

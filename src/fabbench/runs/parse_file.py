@@ -62,7 +62,8 @@ _HTML = lazy(
 )
 _LINE_END = lazy(r"(?:<br ?/?>|</(?:p|div|li|tr)>)(?!\n|\Z)")
 _TAG = lazy(rf"{_TICKET}|</?(?:br|pre|p|div|li|tr|td|code|span|samp|b|strong|html|body)\b[^<>]*>")
-_MARKER = MARKER_SIGN.encode()
+_MOST_LINES_AHEAD = 50_000
+"""Of those before the first marker, about as many are kept for the configurations below."""
 _MARKDOWN_ESCAPE = lazy(r"\\([#*_[\]])")
 _LOST = lazy(r"\0+")  # data that never came to the disk, or were cut off in place
 _COLOR_WORD = lazy(r"(?:\^\[\[[\d;]*|\x1b?\[\d{1,2}(?:;\d{1,3}){0,4})[mK]")
@@ -193,7 +194,6 @@ class _ConfigurationLogs:
         blocks = _blocks(block, file)
         first = next(blocks, "")
         prefixes = _sample_of_prefixes(block.decode("utf-8", "replace"), first)
-        marked = _MARKER in block  # else no preamble is kept, which may be the whole of a long text
         preamble: list[str] = []  # Lines before the first marker, which each parser reads first
         parser = self.new_parser(prefixes=Prefixes(prefixes))
         current = ""  # Before the first marker; its configuration goes on with this parser
@@ -207,7 +207,8 @@ class _ConfigurationLogs:
                     parser = self.new_parser(prefixes=Prefixes(prefixes))
                     parser.feed_lines(preamble)
                 current = configuration
-                if marked and not current:
+                # Without a marker it would be the whole of a long text.
+                if not current and len(preamble) < _MOST_LINES_AHEAD:
                     preamble += lines
                 yield from _with_configuration(current, parser.feed_lines(lines))
         except MachineError as error:

@@ -321,6 +321,42 @@ def test_a_pair_of_small_systems_is_judged() -> None:
     assert one(gather([(16 * GB, 1.5e9)])).assessment is Assessment.LOW
 
 
+SPARK = """\
+# nccl-tests version 2.17.6 nccl-headers=22803 nccl-library=22803
+# Collective test starting: all_gather_perf
+# nThread 1 nGpus 1 minBytes 17179869184 maxBytes 17179869184 step: 2(factor) warmup iters: 1 \
+iters: 20 agg iters: 1 validation: 1 graph: 0
+#
+# Using devices
+#  Rank  0 Group  0 Pid 1935208 on      spark device  0 [000f:01:00] NVIDIA GB10
+#  Rank  1 Group  0 Pid 1278829 on spark-3995 device  0 [000f:01:00] NVIDIA GB10
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+ 17179869184    2147483648     float    none      -1  {figures}       0  {figures}       0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : {busbw}
+#
+# Collective test concluded: all_gather_perf
+"""  # noqa: E501 - NVIDIA/dgx-spark-playbooks issue 25
+
+
+@pytest.mark.parametrize(
+    ("figures", "assessment"),
+    [
+        (" 453650   37.87   18.94", Assessment.NORMAL),
+        ("5726623    3.00    1.50", Assessment.LOW),
+    ],
+)
+def test_a_log_of_a_pair_of_dgx_spark_has_a_sentence(figures: str, assessment: Assessment) -> None:
+    """It names no network and no type: its GPUs name the system."""
+    text = SPARK.format(figures=figures, busbw=figures.rsplit(maxsplit=1)[-1])
+    found = one(read_one(text.splitlines()))
+    assert found.assessment is assessment
+    assert "2 x dgx-spark" in found.sentence()
+
+
 def test_what_all_columns_share_is_said_once() -> None:
     """p4d.24xlarge is assumed for two of the three; the figure of the last is low."""
     normal = [p4d(busbw, instance_type="", assumed_type="p4d.24xlarge") for busbw in (77, 80)]

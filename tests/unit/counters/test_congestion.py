@@ -30,7 +30,7 @@ from fabbench.counters.vocabulary import (
 )
 from fabbench.evidence.known_errors import by_code
 from fabbench.model.log import Finding, Log, Severity
-from tests.support.counter_trees import Tree, run_script
+from tests.support.counter_trees import Tree, run_script, write
 from tests.support.read_logs import read_one
 
 GB = 10**9
@@ -64,7 +64,19 @@ def test_names_are_of_one_counter_each() -> None:
             {"rx_pfc_ena_frames_pri4": 9, "rx_pause_ctrl_phy": 9},
             {"paused_frames.4": 9, "paused_frames": 9},
         ),
-        ({"lifespan": 10, "rx_write_requests": 4, "ch3_poll": 5}, {}),
+        ({"rx_prio3_buf_discard": 2, "rx_prio4_buf_discard": 3}, {"buffer_discards": 5}),
+        (
+            {"rx_pfc_ena_frames_pri": 9, "rx_stat_discards": 2},
+            {"paused_frames": 9, "rx_discards": 2},
+        ),
+        (
+            {"hni_sts_tx_ok_octets": 7, "hni_tx_paused_1": 5_000_000, "hni_pause_recv_1": 3},
+            {TX: 7, "paused_us.1": 5000, "paused_frames.1": 3},
+        ),
+        ({"hni_pkts_recv_by_tc_0": 1, "hni_pkts_recv_by_tc_7": 2}, {"rx_packets": 3}),
+        ({"TxWords": 10, "TxWait": 3, "DcRcvFcn": 2}, {TX: 40, "port_xmit_wait": 3, "marked": 2}),
+        ({"XmitData": 10, "RcvBECN": 3}, {TX: 80, "cnp_handled": 3}),
+        ({"lifespan": 10, "rx_write_requests": 4, "ch3_poll": 5, "atu_cache_hit_0": 1}, {}),
     ],
 )
 def test_what_each_driver_counts_has_one_name(
@@ -75,6 +87,7 @@ def test_what_each_driver_counts_has_one_name(
 
 def test_a_name_that_no_source_has_is_not_known() -> None:
     assert named("rx_new_trouble") is None
+    assert named("pct_new_trouble") is None
     assert named("bw_out_allowance_exceeded") is not None
 
 
@@ -103,6 +116,7 @@ def found(*nics: NicTraffic, asked: Asked = ROCE) -> Mapping[str, Finding]:
     [
         ({"paused_us.3": 55_443_322}, "nic-paused", "the switch paused mlx5_3 for 55 s of 60 s"),
         ({"paused_us.3": 300_000}, "", ""),
+        ({"slowed_us.1": 6_000_000}, "nic-slowed", "held back what it sends for 6 s of 60 s"),
         ({"paused_frames.3": 20_000}, "nic-paused", "20 pause frames per GB"),
         ({"pausing_us.3": 6_000_000}, "nic-pausing", "mlx5_3 paused the switch for 6 s of 60 s"),
         ({"marked": 20_000_000}, "nic-marked", "2 % of the packets"),
@@ -119,6 +133,25 @@ def test_a_sign_above_its_limit_is_a_finding_of_a_run(
     assert words in "".join(each.meaning for each in shown.values())
     assert {each.severity for each in shown.values()} <= {Severity.WARNING}
     assert all(each.advice for each in shown.values())
+
+
+@pytest.mark.parametrize(
+    ("own", "receiver", "expected"),
+    [
+        ({"cnp_handled": 0}, {"marked": 0}, ["nic-paused", "nic-unmarked"]),
+        ({"cnp_handled": 0}, {}, ["nic-paused", "nic-unmarked"]),
+        ({}, {"marked": 0}, ["nic-paused"]),  # whether it was told to slow down is not known
+        ({"cnp_handled": 3}, {"marked": 0}, ["nic-paused"]),
+        ({"cnp_handled": 0}, {"marked": 3}, ["nic-paused"]),
+    ],
+)
+def test_a_nic_that_is_paused_while_nothing_is_marked(
+    own: dict[str, int], receiver: dict[str, int], expected: list[str]
+) -> None:
+    shown = found(nic("mlx5_3", {"paused_us.3": 30_000_000, **own}), nic("mlx5_4", receiver))
+    assert [*shown] == expected
+    if len(expected) == 2:
+        assert "mlx5_3 for 30 s of 60 s, and nothing was marked" in shown["nic-unmarked"].meaning
 
 
 def test_a_nic_far_above_the_others_is_named_below_the_limit() -> None:
@@ -173,6 +206,37 @@ def test_what_the_switch_paused_is_read_from_ethtool(
     assert snapshot.unread == ()
     counters = {TX: 40, "paused_frames.3": 12, "paused_us.3": 34, "rx_discards": 6}
     assert read.counters == counters
+
+
+def test_a_nic_of_slingshot_is_read(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    device = tree.root / "sys/class/cxi/cxi0/device"
+    counts = {
+        "hni_sts_tx_ok_octets": 12,
+        "hni_tx_paused_3": 7000,
+        "ixe_tc_req_ecn_pkts_0": 2,
+        "mb_ucor_err_cntr": 1,
+    }
+    for name, count in counts.items():
+        write(device / "telemetry" / name, f"{count}@1700000000.000000001")
+    write(device / "port/link", "up")
+    write(device / "port/speed", "BS_200G")
+    snapshot = tree.snapshot()
+    (read,) = snapshot.nics
+    assert snapshot.unread == ()
+    assert (read.name, read.kind, read.up, read.link_rate) == ("cxi0", NicKind.CXI, True, 25e9)
+    assert read.counters == {TX: 12, "paused_us.3": 7, "marked": 2, "uncorrectable_errors": 1}
+
+
+def test_a_nic_of_slingshot_without_telemetry_counts_nothing(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    (tree.root / "sys/class/cxi/cxi0/device").mkdir(parents=True)
+    snapshot = tree.snapshot()
+    assert [(each.name, each.kind, each.counters) for each in snapshot.nics] == [
+        ("cxi0", NicKind.CXI, {})
+    ]
+    (moved,) = difference(snapshot, snapshot).nics
+    assert moved.unreadable
 
 
 def test_marks_of_real_packets_are_counted() -> None:
@@ -263,3 +327,60 @@ def test_congestion_is_read_from_each_tool(text: str) -> None:
     assert log.outcome == "observed"
     assert {*codes(log)} <= {"nic-marked", "nic-waited"}
     assert codes(log)
+
+
+def test_telemetry_of_slingshot_is_read_in_pasted_text() -> None:
+    folder = "/sys/class/cxi/cxi1/device/telemetry/"
+    counts = {"hni_tx_paused_0": 7 * GB, "pct_spt_timeouts": 4, "pct_new_trouble": 1}
+    log = read_one([f"{folder}{name}:{count}@17.5" for name, count in counts.items()])
+    assert {*codes(log)} == {"nic-paused", "counted-errors", "counters-unjudged"}
+    meanings = " ".join(each.meaning for each in log.findings)
+    assert "cxi1 for 7 s" in meanings
+    assert "pct_new_trouble" in meanings
+
+
+OPAPMAQUERY = """\
+Port Number             1
+    VL Select Mask      0x00008001
+    Performance: Transmit
+        Xmit Data                       1000 MB (125000000 Flits)
+        Xmit Pkts                     500000
+    Performance: Congestion
+        Rcv FECN                           0
+        Rcv BECN                       40000
+        Xmit Wait                    1000000
+    Errors: Signal Integrity
+        Link Qual Indicator                5 (Excellent)
+        Exc. Buffer Overrun                0
+
+        VL Number    0
+        Performance: Congestion
+             Xmit Wait                  9000
+"""
+
+
+def test_omni_path_is_read_from_opapmaquery() -> None:
+    log = read_one(OPAPMAQUERY.splitlines())
+    assert {*codes(log)} == {"nic-slowed", "nic-waited"}
+    meanings = " ".join(each.meaning for each in log.findings)
+    assert "Port Number 1 was told 40,000 times per GB" in meanings
+    assert "0.004 ticks per 4 bytes" in meanings  # of the port, not of its lane
+
+
+RCCL_TESTS = """\
+NET_COUNTER_TABLE: node=a  rank=0  duration_sec=18.204  nic_type=BNXT_RE
+----------------------------------------------------------------------
+Device               rx_pfc_ena_frames_pri  rx_cnp_pkts        to_retransmits
+                     count          rate/s  count    rate/s    count   rate/s
+----------------------------------------------------------------------
+bnxt_re0(benic7p1)       9            0.49      0      0.00        0     0.00
+bnxt_re1(benic8p1)       0            0.00      0      0.00        4     0.22
+----------------------------------------------------------------------
+"""
+
+
+def test_the_table_of_rccl_tests_is_read() -> None:
+    log = read_one(RCCL_TESTS.splitlines())
+    assert {*codes(log)} == {"nic-paused", "nic-unmarked", "counted-errors"}
+    sentence = "The switch sent bnxt_re0 9 pause frames, and nothing was marked"
+    assert any(each.meaning.startswith(sentence) for each in log.findings)

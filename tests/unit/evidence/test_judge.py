@@ -213,6 +213,7 @@ def test_a_log_of_no_benchmark_misses_no_result(
         ("counters-unjudged", False),
         ("counted-errors", True),
         ("nic-paused", True),
+        ("nic-unmarked", True),
         ("nic-pausing", True),
         ("nic-marked", True),
         ("nic-slowed", True),
@@ -713,6 +714,13 @@ def test_the_only_type_that_fits_is_assumed() -> None:
     found = judge(whole(gpus=H100, facts=P5), source="a.log")
     assert (found.instance_type, found.assumed_type) == ("p5.48xlarge", "p5.48xlarge")
     assert not found.findings  # and so it is known that no NIC is missing
+
+
+def test_gpus_that_one_system_alone_has_name_it() -> None:
+    found = judge(whole(gpus=frozenset({"NVIDIA GB10"}), facts={"network": "ib"}), source="a.log")
+    assert (found.instance_type, found.assumed_type) == ("dgx-spark", "dgx-spark")
+    both = frozenset({"NVIDIA GB10", "NVIDIA H200"})
+    assert not judge(whole(gpus=both), source="a.log").assumed_type
 
 
 @pytest.mark.parametrize(

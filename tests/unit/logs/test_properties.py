@@ -375,11 +375,12 @@ def figures(data: bytes) -> set[tuple[int, Any]]:
     return shown(read(data))
 
 
-def excepted(new: set[tuple[int, Any]], whole: bytes) -> str:
-    """Return the name of what is counted as excepted: an altered figure, or an altered size."""
+def excepted(new: set[tuple[int, Any]], whole: bytes, logs: Sequence[Log]) -> str:
+    """Return the name of what is counted as excepted: whose figure or size was altered."""
     known = {size for size, _ in figures(whole)}
     altered = "figure" if all(size in known for size, _ in new) else "size"
-    return f"ok with an altered {altered} that nothing contradicts"
+    (benchmark, *_) = {log.benchmark for log in logs}
+    return f"ok with an altered {altered} of {benchmark} that nothing contradicts"
 
 
 @seeds(1, 12)
@@ -423,7 +424,7 @@ def test_what_a_damaged_log_says_is_what_was_printed(
                 names = [damage.__name__ for damage in damages]
                 bad.append(f"{seed}/{number} {names}: {[*new][:2]}")
             else:
-                counts[excepted(new, whole)] += 1
+                counts[excepted(new, whole, logs)] += 1
     record_property("count", ("damaged", dict(counts)))
     assert bad == []
 

@@ -163,3 +163,19 @@ def test_random_bytes_never_break_the_readers(tmp_path: Path) -> None:
     for sign in signs:
         (entry,) = entries(write(tmp_path, "x", sign + noise))
         assert isinstance(entry, Unread)
+
+
+def steps(beginning: str) -> list[Log]:
+    """Read two configurations of one script, below what it printed first."""
+    begin, end = "#@fabbench begin {}/x benchmark=nccl\n", "#@fabbench end {}/x 0\n"
+    step = f"{begin}{TEXT.decode()}{end}"
+    text = beginning + step.format("000-a-r1", "000-a-r1") + step.format("001-b-r1", "001-b-r1")
+    file = io.BytesIO(text.encode())
+    return [log for _, log in parse_file.parse_stream(file, "log")]
+
+
+def test_a_long_text_before_the_first_marker_is_known_to_each_configuration() -> None:
+    version = "NCCL version 2.28.9+cuda13.0\n"
+    short, long = steps(version), steps(version + "a plain line\n" * 30_000)
+    assert [log.facts for log in long] == [log.facts for log in short]
+    assert [log.facts.get("nccl") for log in short] == ["2.28.9+cuda13.0"] * 2
