@@ -32,7 +32,9 @@ class WatchOptions:
 
 
 @click.command(
-    "watch", cls=TargetCommand, selects=lambda each: each.reaches or "--host" in each.flags
+    "watch",
+    cls=TargetCommand,
+    selects=lambda each: each.reaches or each.only == "watch" or "--host" in each.flags,
 )
 @with_parameters(click_options(declared(WatchOptions).values()))
 @results("watch")
@@ -42,17 +44,18 @@ def watch(
 ) -> Exit:
     """Watch the NICs that carry a running job, and judge what they show.
 
-    The job may be anybody's. The counters of all NICs of all hosts are read at once, as any user
-    may: nothing is installed or written there, and no program started but a shell. The NICs that
-    move the most are taken for those of the job.
+    The job may be anybody's that you reach: hosts over ssh, this machine, a Slurm job (--job), pods
+    (--pod). The counters of all NICs of all hosts are read at once, as any user may: nothing is
+    installed or written there, and no program started but a shell. The NICs that move the most are
+    taken for those of the job.
 
     Bad (status 1) are NICs that were paused or slowed down by congestion, lost many packets, or
     disappeared; NICs of a host, or hosts, that do not share the load; a job over TCP beside idle
     RDMA NICs. Status 3: a host did not answer. Status 4: nothing moved.
 
-    It works on local and ssh. The hosts of a Slurm job: --host "$(squeue -h -o %N -j JOB)".
-
     Example: fabbench watch --host node-1 --host node-2 --for 60s
+
+    Example: fabbench watch --job 4711 --for 60s
     """
     from fabbench.counters.watch import HostSamples, judged
     from fabbench.launchers import launcher_named

@@ -31,7 +31,12 @@ from fabbench.launchers.kubernetes.discover import (
 )
 from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed
 from fabbench.launchers.kubernetes.manifests import RunSpec, workload
-from fabbench.launchers.kubernetes.nodes import Node, values_of_label
+from fabbench.launchers.kubernetes.nodes import (
+    Node,
+    name_of,
+    spec_of,
+    values_of_label,
+)
 from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.select_nodes import (
     check_choice,
@@ -42,7 +47,7 @@ from fabbench.launchers.kubernetes.select_nodes import (
 )
 from fabbench.launchers.pod_options import Object, yaml_documents
 from fabbench.model.compat import override
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.log import Ending
@@ -289,6 +294,26 @@ class KubernetesLauncher(Launcher):
         except MachineError as error:
             results = {**{node.name: error for node in nodes}, **results}
         return results, relations
+
+    @override
+    @contextlib.contextmanager
+    def connections(self, target: Target) -> Iterator[Mapping[str, PodConnection]]:
+        """Reach the first container of running pods with some labels, by node: one on each."""
+        labels = target.options_as(ClusterPodOptions).pod
+        if not labels:
+            raise RequestError("Pass --pod: labels of the pods to watch.")
+        api = api_of(target)
+        found = [*api.objects("Pod", labels=labels, fields="status.phase=Running")]
+        if not found:
+            raise MachineError(f"No pod with {labels} runs in {api.namespace}; see --namespace.")
+        with contextlib.ExitStack() as closing:
+            pods: dict[str, PodConnection] = {}
+            for pod in found:
+                container = spec_of(pod)["containers"][0]["name"]
+                connection = PodConnection(api, name_of(pod), container)
+                closing.callback(connection.close)
+                pods[spec_of(pod)["nodeName"]] = connection
+            yield pods
 
     @override
     @contextlib.contextmanager
