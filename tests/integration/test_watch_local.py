@@ -26,7 +26,7 @@ from fabbench.remote.transport import Here, Transport
 from tests.support.hosts import processes
 
 pytestmark = pytest.mark.local
-WATCH = (sys.executable, "-m", "fabbench", "watch", "--on", "local")
+COMMAND = (sys.executable, "-m", "fabbench", "watch", "--on", "local", "--store")
 CHUNK = bytes(1 << 20)
 PACE = 100e6
 """Bytes per second."""
@@ -82,11 +82,10 @@ def traffic() -> Iterator[Sender]:
         thread.join()
 
 
-def test_the_rate_is_that_of_what_was_sent() -> None:
+def test_the_rate_is_that_of_what_was_sent(tmp_path: Path) -> None:
+    words = [*COMMAND, str(tmp_path), "--for", "3", "--json"]
     with traffic() as sender:
-        done = subprocess.run(
-            [*WATCH, "--for", "3", "--json"], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stderr  # the loopback is no NIC
     (host,) = json.loads(done.stdout)["carriers"].values()
     (found,) = (each["counters"] for each in host["nics"] if each["name"] == "lo")
@@ -125,9 +124,10 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_ctrl_c_ends_with_the_summary_and_leaves_nothing() -> None:
+def test_ctrl_c_ends_with_the_summary_and_leaves_nothing(tmp_path: Path) -> None:
+    words = [*COMMAND, str(tmp_path), "-v"]
     with subprocess.Popen(
-        [*WATCH, "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as watch:
         assert watch.stderr
         for line in watch.stderr:  # until the shell is started, which -v tells
@@ -143,15 +143,14 @@ def test_ctrl_c_ends_with_the_summary_and_leaves_nothing() -> None:
     assert processes.eventually(lambda: not any(Path(f"/proc/{each}").exists() for each in started))
 
 
-def test_a_small_terminal_shows_what_moves() -> None:
+def test_a_small_terminal_shows_what_moves(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    words = [*COMMAND, str(tmp_path), "--for", "2"]
     with (
         traffic(),
-        subprocess.Popen(
-            [*WATCH, "--for", "2"], stdout=subprocess.DEVNULL, stderr=theirs, env=env
-        ) as watch,
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, env=env) as watch,
     ):
         os.close(theirs)
         drawn = b""

@@ -2,7 +2,8 @@
 
 import contextlib
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +15,10 @@ from fabbench.cli.click_options import (
     pass_command_line,
     with_parameters,
 )
-from fabbench.cli.options import results
+from fabbench.cli.options import results, takes
 from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
 from fabbench.model.errors import Exit
+from fabbench.model.ids import dated_id
 from fabbench.model.options import Seconds, declared, option
 
 if TYPE_CHECKING:
@@ -37,10 +39,11 @@ class WatchOptions:
     selects=lambda each: each.reaches or each.only == "watch" or "--host" in each.flags,
 )
 @with_parameters(click_options(declared(WatchOptions).values()))
+@takes("store")
 @results("watch")
 @pass_command_line
 def watch(
-    line: CommandLine, /, form: str, seconds: float | None, every: float, **_reaching: Any
+    line: CommandLine, /, form: str, seconds: float | None, every: float, **given: Any
 ) -> Exit:
     """Watch the NICs that carry a running job, and judge what they show.
 
@@ -51,7 +54,8 @@ def watch(
 
     Bad (status 1) are NICs that were paused or slowed down by congestion, lost many packets, or
     disappeared; NICs of a host, or hosts, that do not share the load; a job over TCP beside idle
-    RDMA NICs. Status 3: a host did not answer. Status 4: nothing moved.
+    RDMA NICs. Status 3: a host did not answer. Status 4: nothing moved. Everything is stored:
+    `fabbench show ID`.
 
     Example: fabbench watch --host node-1 --host node-2 --for 60s
 
@@ -62,9 +66,11 @@ def watch(
     from fabbench.remote.counter_shell import rounds
     from fabbench.report import nics_table
     from fabbench.report.watch_report import render_watch
+    from fabbench.runs.document import write
 
     target, reason = chosen_target(line)
     failed: Mapping[str, str] = {}
+    started = time.time()
     terminal.notify(f"Target {target.name}: {reason}.")
     with interruptible(), launcher_named(target.launcher).connections(target) as connections:
         hosts = {name: HostSamples() for name in connections}
@@ -77,7 +83,10 @@ def watch(
                 # The bar: seconds so far, of those that were asked for
                 show("Ctrl-C ends it", number * every, seconds, lines)
     result = judged(hosts, failed)
+    result = replace(result, id=dated_id(), target=target.name, started=started)
     terminal.show(render_watch, result, form)
     if form != "text":
         terminal.notify(result.first)
+    write(given["store"] / "watches" / f"{result.id}.json", result)
+    terminal.notify(f"Watch: {result.id}.")
     return result.status

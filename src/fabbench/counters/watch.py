@@ -89,6 +89,11 @@ Hosts: TypeAlias = Mapping[str, HostSamples]
 class WatchResult:
     """What the samples of all hosts show together."""
 
+    format: int = 1
+    id: str = ""
+    """Of one that is stored; so are the next two. Times are in seconds since the epoch."""
+    target: str = ""
+    started: float = 0.0
     first: str
     """A sentence: the verdict, and what carries data."""
     last: str
@@ -98,6 +103,21 @@ class WatchResult:
     findings: Sequence[Finding]
     notes: Sequence[str]
     status: Exit
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that were sampled."""
+        return tuple(self.carriers)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a word."""
+        return _VERDICTS[self.status]
+
+    @property
+    def headline(self) -> str:
+        """The answer in a sentence."""
+        return self.first
 
 
 _VERDICTS = {
