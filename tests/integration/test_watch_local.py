@@ -24,6 +24,8 @@ from fabbench.model.errors import Exit, MachineError
 from fabbench.remote.counter_shell import rounds
 from fabbench.remote.transport import Here, Transport
 from tests.support.hosts import processes
+from tests.support.paths import DATA
+from tests.support.ras_server import ras
 
 pytestmark = pytest.mark.local
 COMMAND = (sys.executable, "-m", "fabbench", "watch", "--on", "local", "--store")
@@ -116,7 +118,10 @@ def test_a_host_that_dies_is_named_and_the_others_go_on() -> None:
     assert hosts["b"].total.seconds is None
     result = judged(hosts, failed)
     assert result.status is Exit.REFUSED
-    assert "c could not be watched: No route to host." in result.notes
+    assert result.last == "incomplete: c could not be watched: No route to host."
+    assert [note for note in result.notes if "could not be watched" in note] == [
+        f"b could not be watched: {failed['b']}"
+    ]
     here["a"].close()
 
 
@@ -163,3 +168,17 @@ def test_a_small_terminal_shows_what_moves(tmp_path: Path) -> None:
     assert "Ctrl-C ends it" in text
     assert re.search(r" lo +[\d.]+ MB/s", text), text
     assert max(map(len, text.replace("\r", "\n").splitlines())) <= 80
+
+
+def test_ranks_that_wait_are_a_bad_answer(tmp_path: Path) -> None:
+    """The recording is of four real ranks; nothing moves on a machine of tests meanwhile."""
+    with ras(DATA / "h200/ras-4-sleep.json") as address:
+        words = [*COMMAND, str(tmp_path), "--for", "12", "--ras", address, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    document = json.loads(done.stdout)
+    assert document["last"].startswith(
+        "bad: NCCL's RAS: Communicator 0x64bf2e6c2b2392cf: AllReduce"
+    )
+    assert {each["code"] for each in document["findings"]} == {"ras-mismatch"}
+    assert any("RAS answers" in note for note in document["notes"])
