@@ -119,14 +119,16 @@ def remove(
             "Name the runs to remove, or pass --keep or --older-than: one of these.",
             hint="--keep 0 removes all.",
         )
-    named = [document_path(store, ref) or open_run(ref, store).path for ref in refs]
+    selected = [
+        document_path(store, reference) or open_run(reference, store).path for reference in refs
+    ]
     if not refs:
         least = timedelta.min if older_than is None else older_than  # `min`: all
         # All but the newest `keep`, and of these the ones that are old enough
         rest = _runs_and_documents(store)[keep or 0 :]
-        named = [store / each.path for each in rest if _age(each) > least]
+        selected = [store / each.path for each in rest if _age(each) > least]
     paths = []
-    for path in dict.fromkeys(named):  # a run may be named twice
+    for path in dict.fromkeys(selected):  # a run may be named twice
         if path.is_dir() and in_progress(StoredRun(path)):
             terminal.say(f"{path.name} may be in progress, and is kept.")
         else:

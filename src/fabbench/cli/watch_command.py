@@ -96,6 +96,7 @@ def watch(
     terminal.show(render_watch, result, form)
     if form != "text":
         terminal.notify(result.first)
-    write(given["store"] / "watches" / f"{result.id}.json", result)
+    path = given["store"] / "watches" / f"{result.id}.json"
+    write(path, result)
     terminal.notify(f"Watch: {result.id}.")
     return result.status

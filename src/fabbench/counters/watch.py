@@ -88,12 +88,11 @@ Hosts: TypeAlias = Mapping[str, HostSamples]
 class JobView(NamedTuple):
     """What NCCL's RAS says of the job."""
 
+    # Which ranks wait for which for long, without a period; empty: none, or it is not known
     waits: str = ""
-    """Which ranks wait for which for long, without a period; empty: none, or it is not known."""
+    # What it has said for as long as data may pause: a fault where none move
     findings: Sequence[Finding] = ()
-    """What it has said for as long as data may pause: a fault where none move."""
-    note: str = ""
-    """A sentence: where it answers, or that it does not."""
+    note: str = ""  # A sentence: where it answers, or that it does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +100,8 @@ class WatchResult:
     """What the samples of all hosts show together."""
 
     format: int = 1
+    # Of one that is stored; times are in seconds since the epoch
     id: str = ""
-    """Of one that is stored; so are the next two. Times are in seconds since the epoch."""
     target: str = ""
     started: float = 0.0
     first: str
@@ -165,11 +164,14 @@ def judged(
         headline = f"nothing has moved for {still_s:.0f} s: {why}"
         fabric = ""
     lost = [f"{host} could not be watched: {why}" for host, why in failed.items()]
-    notes = [*lost[1:], *filter(None, [job.note])]  # the last sentence of all has the first
+    notes = lost[1:]  # the last sentence of all has the first
+    if job.note:
+        notes.append(job.note)
     for host, samples in sampled.items():
         notes += (f"{host}: {note}" for note in samples.notes)
     of_job = () if fabric else job.findings
-    found = [*of_job, *filter(None, _findings(sampled, moved, carriers, fabric))]
+    found = [*of_job]
+    found += filter(None, _findings(sampled, moved, carriers, fabric))
     bad = [each.meaning for each in found if each.severity is not Severity.NOTE]
     # Exit status → the sentences that say why; empty: nothing does.
     reasons = {

@@ -29,8 +29,8 @@ class RasReport(NamedTuple):
     """What RAS says of a job at one moment."""
 
     findings: list[Finding]
+    # Which ranks wait for which, without a period; empty: none, or it is a text
     waits: str = ""
-    """Which ranks wait for which, without a period; empty: none, or it is a text."""
     nccl: str = ""
 
 
@@ -66,8 +66,7 @@ def _read_json(text: str) -> RasReport | None:
         return None
 
 
-_PROCESS = itemgetter("host", "pid", "cuda_dev")
-"""What a rank is in all of its communicators."""
+_PROCESS = itemgetter("host", "pid", "cuda_dev")  # What a rank is in all communicators
 
 
 def _waits(communicators: Iterable[Fields]) -> str:
@@ -79,7 +78,7 @@ def _waits(communicators: Iterable[Fields]) -> str:
     waiting = set[Any]()
     late = set[Any]()
     for communicator in sorted(communicators, key=itemgetter("size")):
-        launched = dict[Any, int]()
+        launched = Counter[Any]()
         for rank in (*communicator["ranks"], *communicator["missing_ranks"]):
             process = _PROCESS(rank)
             ranks[process] = rank
@@ -92,7 +91,8 @@ def _waits(communicators: Iterable[Fields]) -> str:
     if not late:
         return ""
     who = rank_numbers(ranks[each]["rank"] for each in waiting)
-    whom = listed([_rank_and_process(ranks[each]) for each in sorted(late - waiting or late)])
+    to_blame = sorted(late - waiting or late)
+    whom = listed([_rank_and_process(ranks[each]) for each in to_blame])
     verb = "waits" if len(waiting) == 1 else "wait"
     return f"{who.lower()} {verb} for rank {whom}"
 
@@ -112,11 +112,14 @@ def _findings(report: Fields) -> Iterator[Finding]:
 
 def _with_error(name: str, ranks: list[Fields]) -> Iterator[Finding]:
     """Yield a finding if ranks report an error."""
-    failed = [
-        str(rank["rank"]) for rank in ranks if not _NO_ERROR.issuperset(_STATES(rank["status"]))
-    ]
+    failed = [str(rank["rank"]) for rank in ranks if _has_failed(rank)]
     if failed:
         yield finding("ras-error", report=f"{name}: rank {listed(failed)} reports an error")
+
+
+def _has_failed(rank: Fields) -> bool:
+    states = _STATES(rank["status"])
+    return not _NO_ERROR.issuperset(states)
 
 
 def _launched_differently(name: str, ranks: list[Fields]) -> Iterator[Finding]:

@@ -40,8 +40,7 @@ class HostShell:
 
 def _read(shell: HostShell) -> Snapshot:
     """Read all counters, with the loopback: a job of one host may use it. Raise MachineError."""
-    lines = shell.ask("fabbench_devices; fabbench_counters")
-    return read_snapshot(lines, loopback=True)
+    return read_snapshot(shell.ask("fabbench_devices; fabbench_counters"), loopback=True)
 
 
 def rounds(

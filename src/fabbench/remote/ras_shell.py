@@ -16,8 +16,7 @@ from fabbench.remote.transport import Transport
 if TYPE_CHECKING:
     from fabbench.model.log import Finding
 
-_LIMIT_S = 60.0
-"""Longer than all tries of job.sh take."""
+_LIMIT_S = 60.0  # Longer than all tries of job.sh take
 
 
 class RasThread(Thread):
@@ -26,10 +25,8 @@ class RasThread(Thread):
     def __init__(self, connections: Mapping[str, Transport | MachineError], address: str) -> None:
         """Start nothing yet. `address` is that of NCCL_RAS_ADDR, on each host."""
         super().__init__(name="fabbench RAS", daemon=True)
-        self.view = JobView()
-        """What the answers so far show together."""
-        self.over = Event()
-        """To set when nothing is to be asked any more."""
+        self.view = JobView()  # What the answers so far show together
+        self.over = Event()  # To set when nothing is to be asked any more
         self._connections = connections
         self._question = f"fabbench_ras {shlex.quote(address)}"
 

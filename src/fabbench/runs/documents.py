@@ -15,18 +15,15 @@ from fabbench.runs.summary import Summary
 class Kind(NamedTuple):
     """One kind of documents."""
 
-    command: str
-    """What makes them: lists have it in place of the benchmark."""
+    command: str  # What makes them: lists have it in place of the benchmark
     type: type[Certificate | WatchResult]
-    render: Callable[..., str]
-    """Takes one, and a format."""
+    render: Callable[..., str]  # Takes one, and a format
 
 
 KINDS = {
     "certificates": Kind("accept", Certificate, render_certificate),
     "watches": Kind("watch", WatchResult, render_watch),
-}
-"""Folder of a store → what its files are."""
+}  # Folder of a store → what its files are
 
 
 def document_path(store: Path, name: str) -> Path | None:
