@@ -275,7 +275,7 @@ def show_document(name: str, store: Path, form: str) -> Exit | None:
     if path is None:
         return None
     kind = KINDS[path.parent.name]
-    document = read(path, kind.type)
+    document = read(path, kind.document)
     show(kind.render, document, form, answer=[document.headline])
     return document.status
 

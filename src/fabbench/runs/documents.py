@@ -16,7 +16,7 @@ class Kind(NamedTuple):
     """One kind of documents."""
 
     command: str  # What makes them: lists have it in place of the benchmark
-    type: type[Certificate | WatchResult]
+    document: type[Certificate | WatchResult]
     render: Callable[..., str]  # Takes one, and a format
 
 
@@ -36,7 +36,7 @@ def document_summaries(store: Path) -> Iterator[Summary]:
     """Yield the documents of a store as runs: their verdict is the outcome."""
     for folder, kind in KINDS.items():
         for path in store.glob(f"{folder}/*.json"):
-            known = readable(path, kind.type)
+            known = readable(path, kind.document)
             if known is not None:
                 yield Summary(
                     id=known.id,
