@@ -24,7 +24,7 @@ class RasThread(Thread):
 
     def __init__(self, connections: Mapping[str, Transport | MachineError], address: str) -> None:
         """Start nothing yet. `address` is that of NCCL_RAS_ADDR, on each host."""
-        super().__init__(name="fabbench RAS", daemon=True)
+        super().__init__(daemon=True)
         self.view = JobView()  # What the answers so far show together
         self.over = Event()  # To set when nothing is to be asked any more
         self._connections = connections

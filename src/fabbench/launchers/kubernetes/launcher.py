@@ -300,8 +300,8 @@ class KubernetesLauncher(Launcher):
     def connections(self, target: Target) -> Iterator[Mapping[str, PodConnection]]:
         """Reach the first container of running pods with some labels, by node: one on each."""
         labels = target.options_as(ClusterPodOptions).pod
-        if not labels:
-            raise RequestError("Pass --pod: labels of the pods to watch.")
+        if not labels or target.hosts:
+            raise RequestError("Pass --pod, labels of the pods to watch, and no nodes.")
         api = api_of(target)
         found = [*api.objects("Pod", labels=labels, fields="status.phase=Running")]
         if not found:

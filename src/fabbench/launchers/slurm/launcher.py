@@ -262,8 +262,8 @@ class SlurmLauncher(Launcher):
     @override
     def connections(self, target: Target) -> Connections:
         job = target.options_as(SlurmOptions).job
-        if not job:
-            raise RequestError("Pass --job: the Slurm job to watch.")
+        if not job or target.hosts:
+            raise RequestError("Pass --job, the Slurm job to watch, and no nodes.")
         with login(target) as login_node:
             answer = show_job(login_node, job)
         state = state_in(answer)
