@@ -12,7 +12,7 @@ from fabbench.runs.document import readable
 from fabbench.runs.summary import Summary
 
 
-class Kind(NamedTuple):
+class DocumentKind(NamedTuple):
     """One kind of documents."""
 
     command: str  # What makes them: lists have it in place of the benchmark
@@ -21,8 +21,8 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "certificates": Kind("accept", Certificate, render_certificate),
-    "watches": Kind("watch", WatchResult, render_watch),
+    "certificates": DocumentKind("accept", Certificate, render_certificate),
+    "watches": DocumentKind("watch", WatchResult, render_watch),
 }  # Folder of a store → what its files are
 
 
