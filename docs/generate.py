@@ -518,7 +518,7 @@ def _target_keys() -> str:
     named: dict[str, Option] = {}
     for kind in options_of_launchers().values():
         for each in options_of(kind).values():
-            if each.only != "render" and not {f"--{each.key}", f"{RARE}{each.key}"} & {*each.flags}:
+            if each.for_runs and not {f"--{each.key}", f"{RARE}{each.key}"} & {*each.flags}:
                 named.setdefault(each.key, each)
     pairs = [f"`{key}` (`{max(each.flags, key=len)}`)" for key, each in named.items() if each.flags]
     text = (

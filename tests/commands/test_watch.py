@@ -2,7 +2,10 @@
 
 import csv
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from click.testing import Result
@@ -11,13 +14,24 @@ from fabbench.cli import cli
 from tests.support.command_line import runner
 
 pytestmark = pytest.mark.local
+Watch: TypeAlias = Callable[..., Result]
 
 
-def watch(*words: str, on: str = "local") -> Result:
-    return runner().invoke(cli, ["watch", "--on", on, *words])
+@pytest.fixture
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
 
 
-def test_a_full_disk_leaves_the_file_of_a_collector_as_it_was(tmp_path: Path) -> None:
+@pytest.fixture
+def watch(store: Path) -> Watch:
+    def call(*words: str, on: str = "local") -> Result:
+        env = {"FABBENCH_STORE": str(store)}
+        return runner(env).invoke(cli, ["watch", "--on", on, *words])
+
+    return call
+
+
+def test_a_full_disk_leaves_the_file_of_a_collector_as_it_was(watch: Watch, tmp_path: Path) -> None:
     before = tmp_path / "x.prom"
     before.write_text("what node_exporter read last\n")
     (tmp_path / ".x.prom.new").symlink_to("/dev/full")
@@ -27,7 +41,7 @@ def test_a_full_disk_leaves_the_file_of_a_collector_as_it_was(tmp_path: Path) ->
     assert [*tmp_path.iterdir()] == [before]
 
 
-def test_files_in_the_formats_of_their_suffixes(tmp_path: Path) -> None:
+def test_files_in_the_formats_of_their_suffixes(watch: Watch, tmp_path: Path) -> None:
     """Nothing moves on a machine of tests, or not over NICs: status 4, and all is there."""
     for suffix in ("json", "csv", "html", "prom", "md"):
         done = watch("--for", "1", "-o", str(tmp_path / f"x.{suffix}"))
@@ -49,19 +63,72 @@ def test_files_in_the_formats_of_their_suffixes(tmp_path: Path) -> None:
     assert "fabbench_watch_exit_status " in metrics
 
 
-def test_a_launcher_that_reaches_no_hosts_names_the_way() -> None:
-    done = watch(on="slurm")
+def test_a_launcher_that_reaches_no_hosts_names_the_way(watch: Watch) -> None:
+    done = watch(on="pbs")
     assert done.exit_code == 2
     assert "--on ssh" in done.stderr
-    assert "squeue" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("--for", "0"), ("--every", "0.5"), ("--host", "a")])
-def test_what_has_no_sense_is_refused(words: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("on", "option"), [("slurm", "--job"), ("kubernetes", "--pod")])
+def test_a_launcher_with_jobs_wants_the_name_of_one(watch: Watch, on: str, option: str) -> None:
+    done = watch(on=on)
+    assert (done.exit_code, f"Pass {option}" in done.stderr) == (2, True), done.stderr
+    done = watch(option, "4711")
+    assert (done.exit_code, f"{option} has no effect" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_watch_is_an_object_of_the_store(watch: Watch, store: Path) -> None:
+    done = watch("--for", "1", "--json")
+    (path,) = (store / "watches").iterdir()
+    assert json.loads(path.read_text()) == json.loads(done.stdout)
+    call = partial(runner({"FABBENCH_STORE": str(store)}).invoke, cli)
+    (run,) = json.loads(call(["runs", "--json"]).stdout)["runs"]
+    verdict = json.loads(done.stdout)["first"].partition(":")[0]
+    assert (run["id"], run["benchmark"], run["outcomes"]) == (path.stem, "watch", {verdict: 1})
+    assert run["target"] == "local"
+    assert len(run["hosts"]) == 1
+    begins = {"json": "{", "csv": "host,", "html": "<!DOCTYPE html>", "openmetrics": "# TYPE"}
+    for form, begin in (begins | {"markdown": verdict}).items():
+        shown = call(["show", path.stem, "--format", form])
+        assert (shown.exit_code, shown.stdout[: len(begin)]) == (done.exit_code, begin)
+    assert call(["report", path.stem]).stdout.startswith("<!DOCTYPE html>")
+
+
+def test_watches_are_removed_like_runs(watch: Watch, store: Path) -> None:
+    assert watch("--for", "1").exit_code in {0, 1, 4}
+    (first,) = (store / "watches").iterdir()
+    for number in range(3):
+        copy = json.loads(first.read_text()) | {"id": f"copy{number}", "started": number}
+        first.with_stem(f"copy{number}").write_text(json.dumps(copy))
+    remove = partial(runner({"FABBENCH_STORE": str(store)}).invoke, cli)
+    assert remove(["runs", "rm", "copy1", "--yes"]).exit_code == 0
+    assert {each.stem for each in first.parent.iterdir()} == {first.stem, "copy0", "copy2"}
+    done = remove(["runs", "rm", "--keep", "1", "--yes"])
+    assert (done.exit_code, [*first.parent.iterdir()]) == (0, [first]), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--for", "0"),
+        ("--every", "0.5"),
+        ("--host", "a"),
+        ("--ras", "28028"),
+        ("--job", "a job"),
+    ],
+)
+def test_what_has_no_sense_is_refused(watch: Watch, words: tuple[str, str]) -> None:
     assert watch(*words).exit_code == 2
 
 
-def test_a_host_that_cannot_be_reached_is_named() -> None:
+def test_a_host_that_cannot_be_reached_is_named_once(watch: Watch) -> None:
     done = watch("--host", "no-such-host.invalid", "--for", "1", on="ssh")
     assert done.exit_code == 3
-    assert "no-such-host.invalid could not be watched" in done.stdout
+    assert done.stdout.count("no-such-host.invalid could not be watched") == 1
+
+
+def test_a_missing_file_of_hosts_has_advice(watch: Watch) -> None:
+    done = watch("--hostfile", "no-such-file", on="ssh")
+    assert done.exit_code == 3
+    assert "no-such-file" in done.stderr
+    assert "--host " in done.stderr

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fabbench.launchers.kubernetes import api, objects
+from fabbench.launchers.kubernetes import KubernetesOptions, api, objects
 from fabbench.launchers.kubernetes.api import (
     AbsentError,
     AlreadyExistsError,
@@ -26,14 +26,16 @@ from fabbench.launchers.kubernetes.api import (
     open_api,
 )
 from fabbench.launchers.kubernetes.discover import list_nodes
+from fabbench.launchers.kubernetes.launcher import LAUNCHER as KUBERNETES
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.mpijob.launcher import LAUNCHER as MPIJOBS
 from fabbench.launchers.kubernetes.objects import PodWatch
 from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hosts import Target
 from fabbench.remote.transport import LostError
 from tests.support.clock import Clock
 from tests.support.hosts import processes
-from tests.support.pod_objects import node_object
+from tests.support.pod_objects import node_object, pod_object
 
 Answer = tuple[int, str]
 BROKEN: Answer = (0, "")
@@ -352,3 +354,22 @@ def test_exec_asks_for_all_words_and_says_why_it_was_refused(tmp_path: Path) -> 
         "command": "sh",
     }
     assert server.words[-3:] == ["echo", "a b", "a b"]
+
+
+def test_running_pods_with_labels_are_watched_one_on_each_node(tmp_path: Path) -> None:
+    pods = "GET /api/v1/namespaces/bench/pods"
+    found = [pod_object(node, {}) for node in ("n1", "n2", "n2")]
+    options = KubernetesOptions(kubeconfig=tmp_path / "kubeconfig", pod="app=job")
+    target = Target(name="kubernetes", launcher="kubernetes", options=options)
+    with serving(tmp_path, {pods: [listed(*found), listed()]}) as server:
+        with KUBERNETES.connections(target) as connections:
+            names = {node: each.name for node, each in connections.items()}
+        with (
+            pytest.raises(MachineError, match="No pod with app=job runs in bench"),
+            KUBERNETES.connections(target),
+        ):
+            pass
+    assert names == {"n1": "busy-n1", "n2": "busy-n2"}
+    ((_, query, _), _) = server.asked
+    assert query["labelSelector"] == "app=job"
+    assert query["fieldSelector"] == "status.phase=Running"

@@ -24,9 +24,11 @@ from fabbench.model.errors import Exit, MachineError
 from fabbench.remote.counter_shell import rounds
 from fabbench.remote.transport import Here, Transport
 from tests.support.hosts import processes
+from tests.support.paths import DATA
+from tests.support.ras_server import ras
 
 pytestmark = pytest.mark.local
-WATCH = (sys.executable, "-m", "fabbench", "watch", "--on", "local")
+COMMAND = (sys.executable, "-m", "fabbench", "watch", "--on", "local", "--store")
 CHUNK = bytes(1 << 20)
 PACE = 100e6
 """Bytes per second."""
@@ -82,11 +84,10 @@ def traffic() -> Iterator[Sender]:
         thread.join()
 
 
-def test_the_rate_is_that_of_what_was_sent() -> None:
+def test_the_rate_is_that_of_what_was_sent(tmp_path: Path) -> None:
+    words = [*COMMAND, str(tmp_path), "--for", "3", "--json"]
     with traffic() as sender:
-        done = subprocess.run(
-            [*WATCH, "--for", "3", "--json"], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stderr  # the loopback is no NIC
     (host,) = json.loads(done.stdout)["carriers"].values()
     (found,) = (each["counters"] for each in host["nics"] if each["name"] == "lo")
@@ -117,7 +118,10 @@ def test_a_host_that_dies_is_named_and_the_others_go_on() -> None:
     assert hosts["b"].total.seconds is None
     result = judged(hosts, failed)
     assert result.status is Exit.REFUSED
-    assert "c could not be watched: No route to host." in result.notes
+    assert result.last == "incomplete: c could not be watched: No route to host."
+    assert [note for note in result.notes if "could not be watched" in note] == [
+        f"b could not be watched: {failed['b']}"
+    ]
     here["a"].close()
 
 
@@ -125,9 +129,10 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_ctrl_c_ends_with_the_summary_and_leaves_nothing() -> None:
+def test_ctrl_c_ends_with_the_summary_and_leaves_nothing(tmp_path: Path) -> None:
+    words = [*COMMAND, str(tmp_path), "-v"]
     with subprocess.Popen(
-        [*WATCH, "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as watch:
         assert watch.stderr
         for line in watch.stderr:  # until the shell is started, which -v tells
@@ -143,15 +148,14 @@ def test_ctrl_c_ends_with_the_summary_and_leaves_nothing() -> None:
     assert processes.eventually(lambda: not any(Path(f"/proc/{each}").exists() for each in started))
 
 
-def test_a_small_terminal_shows_what_moves() -> None:
+def test_a_small_terminal_shows_what_moves(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    words = [*COMMAND, str(tmp_path), "--for", "2"]
     with (
         traffic(),
-        subprocess.Popen(
-            [*WATCH, "--for", "2"], stdout=subprocess.DEVNULL, stderr=theirs, env=env
-        ) as watch,
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, env=env) as watch,
     ):
         os.close(theirs)
         drawn = b""
@@ -164,3 +168,17 @@ def test_a_small_terminal_shows_what_moves() -> None:
     assert "Ctrl-C ends it" in text
     assert re.search(r" lo +[\d.]+ MB/s", text), text
     assert max(map(len, text.replace("\r", "\n").splitlines())) <= 80
+
+
+def test_ranks_that_wait_are_a_bad_answer(tmp_path: Path) -> None:
+    """The recording is of four real ranks; nothing moves on a machine of tests meanwhile."""
+    with ras(DATA / "h200/ras-4-sleep.json") as address:
+        words = [*COMMAND, str(tmp_path), "--for", "12", "--ras", address, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    document = json.loads(done.stdout)
+    assert document["last"].startswith(
+        "bad: NCCL's RAS: Communicator 0x64bf2e6c2b2392cf: AllReduce"
+    )
+    assert {each["code"] for each in document["findings"]} == {"ras-mismatch"}
+    assert any("RAS answers" in note for note in document["notes"])

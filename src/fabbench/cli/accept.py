@@ -39,7 +39,7 @@ _JUDGING_OPTIONS = [
 @click.command(
     name="accept",
     cls=TargetCommand,
-    selects=lambda each: each.only != "render",
+    selects=lambda each: each.for_runs,
     params=[
         *click_options([*declared(AcceptOptions).values(), *_JUDGING_OPTIONS]),
         *result_options("certificate"),

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from fabbench.cli import terminal
 from fabbench.cli.commands import MEANT, RESUMED, SYNONYMS, VERBOSE, WORDS
 from fabbench.model.compat import override
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.mappings import gathered
 from fabbench.model.messages import did_you_mean, nearest
@@ -147,7 +147,13 @@ def read_hostfile(text: str) -> tuple[str, ...]:
 
 
 def _hosts_in_file(file: str) -> tuple[str, ...]:
-    return read_hostfile(Path(file).read_text("utf-8"))
+    try:
+        return read_hostfile(Path(file).read_text("utf-8"))
+    except OSError as error:
+        raise MachineError(
+            f"{file} cannot be read: {error.strerror}.",
+            hint="--hostfile takes a file with a host per line, --host the name of one.",
+        ) from error
 
 
 _RANGE = "size_range"

@@ -19,7 +19,7 @@ from fabbench.model.messages import listed
 _MAX_NAMED = 8
 
 
-@click.command("check", cls=TargetCommand, selects=lambda each: each.only != "render")
+@click.command("check", cls=TargetCommand, selects=lambda each: each.for_runs)
 @takes(
     benchmark=f"Benchmark whose programs to look for. Default: {DEFAULT}.",
     fabrics="Fabric to require: efa, ib, roce, tcp. Default: that of fabbench.yaml.",

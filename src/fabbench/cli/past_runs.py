@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,20 +65,16 @@ def runs(
 ) -> None:
     """List past runs, the newest first.
 
-    `fabbench show ID` prints one, `fabbench runs rm` removes some. Certificates of `accept` are
-    among them. PEAK is the best value of the first configuration.
+    `fabbench show ID` prints one, `fabbench runs rm` removes some. Certificates of `accept` and
+    watches are among them. PEAK is the best value of the first configuration.
 
     Example: fabbench runs --benchmark nccl --since 7d
     """
     from fabbench.report.table import Overview, render_overview
-    from fabbench.runs.summary import certificate_summaries
 
     if ctx.invoked_subcommand is not None:
         return
-    matching = list(_matching_runs(store, **filters))
-    matching += _matching_runs(store, certificate_summaries(store), **filters)
-    matching.sort(key=attrgetter("created"), reverse=True)
-    chosen = matching[:limit]
+    chosen = _runs_and_documents(store, **filters)[:limit]
     table = _table_of_runs(chosen, form)
     if chosen or form != "text":
         records = [_run_record(store, run) for run in chosen]
@@ -108,11 +103,13 @@ def remove(
 ) -> Exit:
     """Remove runs from the store: those named, or those that --keep and --older-than select.
 
-    With both, a run has to be older, and not among the newest N. A run in progress is kept. What
-    runs have left in a cluster is removed by `fabbench clean`.
+    With both, a run has to be older, and not among the newest N. A run in progress is kept.
+    Certificates and watches are removed like runs. What runs have left in a cluster is removed by
+    `fabbench clean`.
 
     Example: fabbench runs rm --keep 20 --yes
     """
+    from fabbench.runs.documents import document_path
     from fabbench.runs.inputs import open_run
     from fabbench.runs.store import StoredRun, in_progress, remove_run
 
@@ -122,27 +119,36 @@ def remove(
             "Name the runs to remove, or pass --keep or --older-than: one of these.",
             hint="--keep 0 removes all.",
         )
-    selected = [open_run(ref, store) for ref in refs]
+    selected = [
+        document_path(store, reference) or open_run(reference, store).path for reference in refs
+    ]
     if not refs:
         least = timedelta.min if older_than is None else older_than  # `min`: all
         # All but the newest `keep`, and of these the ones that are old enough
-        rest = islice(_matching_runs(store), keep or 0, None)
-        old = [each.path for each in rest if _age(each) > least]
-        selected = [StoredRun(store / path) for path in old]
+        rest = _runs_and_documents(store)[keep or 0 :]
+        selected = [store / each.path for each in rest if _age(each) > least]
     paths = []
-    distinct = {each.path: each for each in selected}  # a run may be named twice
-    for run in distinct.values():
-        if in_progress(run):
-            terminal.say(f"{run.id} may be in progress, and is kept.")
+    for path in dict.fromkeys(selected):  # a run may be named twice
+        if path.is_dir() and in_progress(StoredRun(path)):
+            terminal.say(f"{path.name} may be in progress, and is kept.")
         else:
-            terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
-            paths.append(run.path)
+            terminal.say(path.stem)
+            paths.append(path)
     if not paths:
         terminal.say("Nothing to remove.")
         return Exit.FINE
     return terminal.remove(
         paths, lambda each: list(map(remove_run, each)), "Pass --yes to remove them.", yes=yes
     )
+
+
+def _runs_and_documents(store: Path, **filters: Any) -> "list[Summary]":
+    """Return the runs, certificates and watches of a store that match, newest first."""
+    from fabbench.runs.documents import document_summaries
+
+    matching = [*_matching_runs(store, **filters)]
+    matching += _matching_runs(store, document_summaries(store), **filters)
+    return sorted(matching, key=attrgetter("created"), reverse=True)
 
 
 def _matching_runs(
@@ -241,15 +247,15 @@ def show(
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are
     read again from the benchmark's own output, even if the run was stopped. The id of a certificate
-    prints what `fabbench accept` found. Of anything else that `compare` takes (a log, RUN:CONFIG, a
-    table of results), the comparison is printed.
+    or a watch prints what `fabbench accept` or `watch` found. Of anything else that `compare` takes
+    (a log, RUN:CONFIG, a table of results), the comparison is printed.
     """
     from fabbench.analysis.compare import compare
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import columns_within, load
     from fabbench.runs.store import StoredRun
 
-    status = terminal.show_certificate(named, store, form)
+    status = terminal.show_document(named, store, form)
     if status is not None:
         return status
     runs = whole_runs(named, store)

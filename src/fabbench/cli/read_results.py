@@ -349,8 +349,8 @@ def write_report(
     a section, and several begin with an overview; 100 at most. Everything else that `compare` takes
     (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the
     baseline. The page is one file, and nothing in it is fetched from elsewhere. The section of a
-    sweep has its suspects and a heat map of all pairs. The id of a certificate is a page of its
-    own.
+    sweep has its suspects and a heat map of all pairs. The id of a certificate or a watch is
+    a page of its own.
 
     Example: fabbench report last -o report.html
 
@@ -366,7 +366,7 @@ def write_report(
         "known": known_proof(given),
     }
     if len(inputs) == 1:
-        status = terminal.show_certificate(inputs[0], store, form)
+        status = terminal.show_document(inputs[0], store, form)
         if status is not None:
             return status
     # Runs have a section each, once, however they are named; all others are compared in one.

@@ -23,7 +23,7 @@ class _RenderCommand(RunCommand):
     """A command of ``fabbench run`` with the options of formats."""
 
     shared = ("fabrics", "variants", "repeats", "env")
-    unwanted = "run"
+    wanted = ("", "render")
     choices = staticmethod(options_of_formats)
     places = staticmethod(options_of_formats)
 

@@ -84,7 +84,7 @@ class RunCommand(SectionedCommand):
 
     benchmarks: Callable[[], Iterable[str]] = staticmethod(runnable_names)
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
-    unwanted = "render"  # Options that work with this command only are left out
+    wanted = ("", "run")  # Options that work with another command only are left out
     choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # With options here
     # All that --on may choose: an option that has no effect there is refused with a sentence
     places: Callable[[], Launchers] = staticmethod(options_of_launchers)
@@ -96,7 +96,7 @@ class RunCommand(SectionedCommand):
         self.work_type: type[Any] = work
         self.work_options = self.work_options_of(work)
         # Without those that work with the other command only: `run` or `render`
-        wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
+        wanted = (each for each in self.work_options.values() if each.only in self.wanted)
         super().__init__(
             benchmark.name,
             callback=started(self.start),
@@ -132,7 +132,7 @@ class RunCommand(SectionedCommand):
         by_name["gates"] = replace(gates, help=about)
         # The format is among the options of results
         shared = [by_name[name] for name in self.shared if name != "form"]
-        where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
+        where = launcher_options(self.choices(), lambda each: each.only in self.wanted)
         return [config_option(), *click_options(shared), *where]
 
     def all_but_work_parameters(self) -> list[click.Parameter]:

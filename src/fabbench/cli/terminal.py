@@ -266,17 +266,18 @@ def end_with(answer: Sequence[str], lines: int) -> None:
         write_drawn(drawn(closing_lines, answer))
 
 
-def show_certificate(name: str, store: Path, form: str) -> Exit | None:
-    """Write a certificate of `fabbench accept`; None: the store has none of this name."""
-    path = store / f"certificates/{name}.json"
-    if not path.is_file():
-        return None
-    from fabbench.report.certificate import EXITS, Certificate, render_certificate
+def show_document(name: str, store: Path, form: str) -> Exit | None:
+    """Write a certificate or a watch; None: the store has none of this name."""
     from fabbench.runs.document import read
+    from fabbench.runs.documents import KINDS, document_path
 
-    certificate = read(path, Certificate)
-    show(render_certificate, certificate, form, answer=[certificate.headline])
-    return EXITS[certificate.state]
+    path = document_path(store, name)
+    if path is None:
+        return None
+    kind = KINDS[path.parent.name]
+    document = read(path, kind.document)
+    show(kind.render, document, form, answer=[document.headline])
+    return document.status
 
 
 def remove(

@@ -2,7 +2,8 @@
 
 import contextlib
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +15,11 @@ from fabbench.cli.click_options import (
     pass_command_line,
     with_parameters,
 )
-from fabbench.cli.options import results
+from fabbench.cli.options import results, takes
 from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
 from fabbench.model.errors import Exit
-from fabbench.model.options import Seconds, declared, option
+from fabbench.model.ids import dated_id
+from fabbench.model.options import Seconds, Text, declared, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,52 +31,72 @@ class WatchOptions:
 
     seconds: float | None = option(Seconds(1), "How long to watch. Default: until Ctrl-C.", "--for")
     every: float = option(Seconds(1), "Interval of the samples.", default="1")
+    ras: str = option(
+        Text("an address", "HOST:PORT", r"^\S+:[0-9]{1,5}$"),
+        "Where NCCL's RAS listens on each host (NCCL_RAS_ADDR).",
+        default="localhost:28028",
+    )
 
 
 @click.command(
-    "watch", cls=TargetCommand, selects=lambda each: each.reaches or "--host" in each.flags
+    "watch",
+    cls=TargetCommand,
+    selects=lambda each: each.reaches or each.only == "watch" or "--host" in each.flags,
 )
 @with_parameters(click_options(declared(WatchOptions).values()))
+@takes("store")
 @results("watch")
 @pass_command_line
 def watch(
-    line: CommandLine, /, form: str, seconds: float | None, every: float, **_reaching: Any
+    line: CommandLine, /, form: str, seconds: float | None, every: float, **given: Any
 ) -> Exit:
     """Watch the NICs that carry a running job, and judge what they show.
 
-    The job may be anybody's. The counters of all NICs of all hosts are read at once, as any user
-    may: nothing is installed or written there, and no program started but a shell. The NICs that
-    move the most are taken for those of the job.
+    The job may be anybody's that you reach: hosts over ssh, this machine, a Slurm job (--job), pods
+    (--pod). The counters of all NICs of all hosts are read at once, as any user may: nothing is
+    installed or written there, and no program started but a shell. The NICs that move the most are
+    taken for those of the job. NCCL's RAS, where it listens, says which ranks wait.
 
     Bad (status 1) are NICs that were paused or slowed down by congestion, lost many packets, or
     disappeared; NICs of a host, or hosts, that do not share the load; a job over TCP beside idle
-    RDMA NICs. Status 3: a host did not answer. Status 4: nothing moved.
-
-    It works on local and ssh. The hosts of a Slurm job: --host "$(squeue -h -o %N -j JOB)".
+    RDMA NICs; ranks that others wait for while nothing moves. Status 3: a host did not answer.
+    Status 4: nothing moved, and nothing says why. Everything is stored: `fabbench show ID`.
 
     Example: fabbench watch --host node-1 --host node-2 --for 60s
+
+    Example: fabbench watch --job 4711 --for 60s
     """
     from fabbench.counters.watch import HostSamples, judged
     from fabbench.launchers import launcher_named
     from fabbench.remote.counter_shell import rounds
+    from fabbench.remote.ras_shell import RasThread
     from fabbench.report import nics_table
     from fabbench.report.watch_report import render_watch
+    from fabbench.runs.document import write
 
     target, reason = chosen_target(line)
     failed: Mapping[str, str] = {}
+    started = time.time()
     terminal.notify(f"Target {target.name}: {reason}.")
     with interruptible(), launcher_named(target.launcher).connections(target) as connections:
         hosts = {name: HostSamples() for name in connections}
+        ras = RasThread(connections, given["ras"])
+        ras.start()
         # Each round adds samples to `hosts`, and tells which have failed so far
         sampling = rounds(connections, hosts, every, seconds or math.inf)
         with terminal.changing() as show, contextlib.suppress(KeyboardInterrupt):
             for number, failed in enumerate(sampling):
-                now = judged(hosts, failed, newest=True)
+                now = judged(hosts, failed, ras.view, newest=True)
                 lines = [now.first, *nics_table.live(now.carriers), now.last]
                 # The bar: seconds so far, of those that were asked for
                 show("Ctrl-C ends it", number * every, seconds, lines)
-    result = judged(hosts, failed)
+        ras.over.set()
+    result = judged(hosts, failed, ras.view)
+    result = replace(result, id=dated_id(), target=target.name, started=started)
     terminal.show(render_watch, result, form)
     if form != "text":
         terminal.notify(result.first)
+    path = given["store"] / "watches" / f"{result.id}.json"
+    write(path, result)
+    terminal.notify(f"Watch: {result.id}.")
     return result.status

@@ -90,7 +90,7 @@ def _option_schemas(kind: type, without: Collection[str] = ()) -> Schema:
     """Return the schemas of the options that a dataclass declares, by their keys."""
     of_kind = declared(kind).items()
     options = [each for name, each in of_kind if name not in without]
-    return {each.key: _value_schema(each) for each in options if each.only != "render"}
+    return {each.key: _value_schema(each) for each in options if each.for_runs}
 
 
 def _value_schema(option: Option) -> Schema:

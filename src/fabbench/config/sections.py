@@ -321,7 +321,7 @@ class Reader:
         readers: dict[str, ReadValue] = {}
         for name, each in declared(kind).items():
             # The file is for runs: it has nothing that only `fabbench render` uses.
-            if name not in without and each.only != "render":
+            if name not in without and each.for_runs:
                 readers[each.key] = partial(self._value, each)
         return readers
 

@@ -141,6 +141,7 @@ _SEGMENTS = lazy(
 )
 _IP_EXT = lazy(r"proc/net/netstat:IpExt:((?: -?\w{1,40}){1,100})", re.ASCII)
 """Names, and below them numbers."""
+_SAID = lazy(r"fabbench: (.*)")  # A sentence of remote/job.sh
 _HEADING = lazy(r"(?:proc/net/(?:dev:.*\|.*\||netstat:).*)?")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,19}", re.ASCII)
@@ -195,6 +196,7 @@ class _SnapshotLines:
             _SEGMENTS: self._add_segments,
             _IP_EXT: self._add_ip_row,
             _HEADING: self._skip,
+            _SAID: self.unread.append,
         }
         for pattern, add in adds.items():
             match = pattern.fullmatch(text)

@@ -7,7 +7,7 @@ carry it. The limits are fabbench's own.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fabbench.counters.findings import LOW, Asked, Shown, findings, one_finding, rate
 from fabbench.counters.snapshot import (
@@ -33,7 +33,7 @@ _PACKET = 1024
 """Bytes that are assumed of a packet where bytes are not counted (soft-RoCE)."""
 _UNEVEN = 0.25
 """Part of the median of all hosts by which a few of them are off."""
-_STILL_S = 10.0
+STILL_S = 10.0
 """Seconds without data after which a job hangs, or has ended."""
 _RDMA = {
     "efa": "EFA NICs",
@@ -90,10 +90,25 @@ class HostSamples:
 Hosts: TypeAlias = Mapping[str, HostSamples]
 
 
+class JobView(NamedTuple):
+    """What NCCL's RAS says of the job."""
+
+    # Which ranks wait for which for long, without a period; empty: none, or it is not known
+    waits: str = ""
+    # What it has said for as long as data may pause: a fault where none move
+    findings: Sequence[Finding] = ()
+    note: str = ""  # A sentence: where it answers, or that it does not
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchResult:
     """What the samples of all hosts show together."""
 
+    format: int = 1
+    # Of one that is stored; times are in seconds since the epoch
+    id: str = ""
+    target: str = ""
+    started: float = 0.0
     first: str
     """A sentence: the verdict, and what carries data."""
     last: str
@@ -104,6 +119,21 @@ class WatchResult:
     notes: Sequence[str]
     status: Exit
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that were sampled."""
+        return tuple(self.carriers)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a word."""
+        return _VERDICTS[self.status]
+
+    @property
+    def headline(self) -> str:
+        """The answer in a sentence."""
+        return self.first
+
 
 _VERDICTS = {
     Exit.FINE: "ok",
@@ -113,7 +143,13 @@ _VERDICTS = {
 }
 
 
-def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> WatchResult:
+def judged(
+    hosts: Hosts,
+    failed: Mapping[str, str],
+    job: JobView = JobView(),  # noqa: B008 - it is immutable
+    *,
+    newest: bool = False,
+) -> WatchResult:
     """Judge what hosts moved, so far or between their last two snapshots.
 
     `failed`: hosts that do not answer → why.
@@ -128,18 +164,23 @@ def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> 
         carriers = {host: of_fabric(traffic, fabric) for host, traffic in moved.items()}
     headline = _headline(carriers, fabric)
     still_s = min((samples.still_s for samples in sampled.values()), default=0.0)
-    if fabric and still_s >= _STILL_S:
-        headline = f"nothing has moved for {still_s:.0f} s: the job has ended, or hangs"
+    if still_s >= STILL_S and (fabric or job.waits):
+        why = f"{job.waits} (RAS)" if job.waits else "the job has ended, or hangs"
+        headline = f"nothing has moved for {still_s:.0f} s: {why}"
         fabric = ""
     lost = [f"{host} could not be watched: {why}" for host, why in failed.items()]
-    notes: list[str] = []
+    notes = lost[1:]  # the last sentence of all has the first
+    if job.note:
+        notes.append(job.note)
     for host, samples in sampled.items():
         notes += (f"{host}: {note}" for note in samples.notes)
-    found = [*filter(None, _findings(sampled, moved, carriers, fabric))]
-    bad = [each.meaning for each in found if each.severity is Severity.WARNING]
+    of_job = () if fabric else job.findings
+    found = [*of_job]
+    found += filter(None, _findings(sampled, moved, carriers, fabric))
+    bad = [each.meaning for each in found if each.severity is not Severity.NOTE]
     # Exit status → the sentences that say why; empty: nothing does.
     reasons = {
-        Exit.UNTRUSTED: [] if fabric or lost else [f"{headline}."],
+        Exit.UNTRUSTED: [] if fabric or lost or of_job else [f"{headline}."],
         Exit.REFUSED: lost,
         Exit.BAD_ANSWER: bad,
         Exit.FINE: ["nothing stands out."],
@@ -152,7 +193,7 @@ def judged(hosts: Hosts, failed: Mapping[str, str], *, newest: bool = False) -> 
         last=f"{verdict}: {reason}",
         carriers=carriers,
         findings=found,
-        notes=lost + notes,
+        notes=notes,
         status=status,
     )
 

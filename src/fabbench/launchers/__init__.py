@@ -368,13 +368,12 @@ class Launcher(ABC):
     def connections(self, target: Target) -> Connections:
         """Connect to hosts on which a job runs that others started: name → connection, or error.
 
-        Nothing is written there. Raise RequestError if the launcher cannot.
+        Nothing is written there. Raise MachineError, and RequestError if the launcher cannot.
         """
         del target
         raise RequestError(
             f"The launcher {self.name} does not reach the hosts of a job that runs already.",
-            hint="Pass them with --on ssh and --host; those of a Slurm job: "
-            '--host "$(squeue -h -o %N -j JOB)".',
+            hint="Pass them with --on ssh and --host.",
         )
 
     def leftovers(

@@ -266,10 +266,15 @@ class Option:
     many: Callable[[Iterable[Any]], Any] | None = None
     # As users write it; empty: there is none, or `help` states it
     default: str | tuple[str, ...] = ""
-    # The only command in which it has an effect; empty: both
-    only: Literal["", "run", "render"] = ""
+    # The only command in which it has an effect; empty: `run` and `render`
+    only: Literal["", "run", "render", "watch"] = ""
     variable: str = ""  # The environment variable that also sets it, if there is one
     reaches: bool = False  # Whether it says how to reach the machines: `fabbench clean` has it, too
+
+    @property
+    def for_runs(self) -> bool:
+        """Whether it has an effect on a run."""
+        return self.only in {"", "run"}
 
     @property
     def key(self) -> str:

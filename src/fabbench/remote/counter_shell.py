@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 
 from fabbench.counters.snapshot import SNAPSHOT, Snapshot, read_snapshot
 from fabbench.counters.watch import HostSamples
@@ -11,30 +12,35 @@ from fabbench.remote.transport import ProcessStream, Transport
 
 _ANSWER_S = 10.0
 _END = "fabbench ends"
-_READ = b"fabbench_counters; echo fabbench ends\n"
+_SCRIPT = SNAPSHOT + (files("fabbench.remote") / "job.sh").read_text("utf-8")
 
 
-class CounterShell:
-    """A shell on a host, which ends with the connection."""
+class HostShell:
+    """A shell on a host that answers questions. It ends with the connection."""
 
     def __init__(self, connection: Transport | MachineError) -> None:
         """Start nothing yet."""
         self._connection = connection
         self._stream: ProcessStream | None = None
 
-    def read(self) -> Snapshot:
-        """Read all counters. Raise MachineError."""
+    def ask(self, question: str, limit_s: float = _ANSWER_S) -> list[str]:
+        """Return what a command prints. Raise MachineError."""
         if isinstance(self._connection, MachineError):
             raise self._connection
         if self._stream is None:
             self._stream = self._connection.open(("sh", "-s"))
-            self._stream.send(SNAPSHOT.encode())
-        self._stream.send(_READ)
-        lines = self._stream.answer(self._connection.name, _ANSWER_S, last=_END)
-        if _END not in lines:
-            raise MachineError(f"No counters came within {_ANSWER_S:.0f} s.")
-        # Without `_END`. The loopback counts: a job of one host may use it
-        return read_snapshot(lines[:-1], loopback=True)
+            self._stream.send(_SCRIPT.encode())
+        # Its last line may have no end of its own
+        self._stream.send(f"{question}; echo; echo {_END}\n".encode())
+        lines = self._stream.answer(self._connection.name, limit_s, last=_END)
+        if _END in lines:
+            return lines[:-1]
+        raise MachineError("No answer came in time.")
+
+
+def _read(shell: HostShell) -> Snapshot:
+    """Read all counters, with the loopback: a job of one host may use it. Raise MachineError."""
+    return read_snapshot(shell.ask("fabbench_devices; fabbench_counters"), loopback=True)
 
 
 def rounds(
@@ -47,12 +53,12 @@ def rounds(
 
     Those are left out from then on; it ends after `for_s`, or when no host is left.
     """
-    shells = {name: CounterShell(each) for name, each in connections.items()}
+    shells = {name: HostShell(each) for name, each in connections.items()}
     failed: dict[str, str] = {}
     due = time.monotonic()
     end = due + for_s + every_s / 2  # A sample due at the very end is still taken
     while shells:
-        for name, result in map_hosts(shells, CounterShell.read, len(shells)).items():
+        for name, result in map_hosts(shells, _read, len(shells)).items():
             if isinstance(result, Snapshot):
                 hosts[name].take(result)
             else:

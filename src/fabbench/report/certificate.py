@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from secrets import token_hex
 from typing import Any
 
 from fabbench import __version__
 from fabbench.model.errors import Exit, Fault, gravest
 from fabbench.model.hostlist import compress_hostlist, expand_hostlist
 from fabbench.model.hosts import Host
+from fabbench.model.ids import dated_id
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import Reasons, gathered
 from fabbench.model.messages import counted
@@ -111,11 +111,6 @@ def _nics_of(node: str, suspects: Iterable[str]) -> Iterator[str]:
             yield nic
 
 
-def _new_id() -> str:
-    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return f"{moment}-{token_hex(3)}"
-
-
 def _first_reasons(rungs: Iterable[Reasons]) -> Reasons:
     """Return what rungs name → why, each with its first reason."""
     reasons: dict[str, str] = {}
@@ -130,7 +125,7 @@ class Certificate:
     """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
 
     format: int = 1
-    id: str = field(default_factory=_new_id)
+    id: str = field(default_factory=dated_id)
     level: str
     profile: str
     target: str
@@ -141,6 +136,16 @@ class Certificate:
     nodes: tuple[Host, ...] = ()
     rungs: tuple[RungResult, ...] = ()
     limits: str = ""  # The file of limits, if there is one
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the nodes."""
+        return tuple(node.name for node in self.nodes)
+
+    @property
+    def status(self) -> Exit:
+        """The exit status of the answer."""
+        return EXITS[self.state]
 
     @property
     def results(self) -> Mapping[str, RungResult]:

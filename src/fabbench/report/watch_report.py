@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 
 from fabbench.counters.watch import WatchResult
+from fabbench.model.log import Finding
 from fabbench.report import nics_table
 from fabbench.report.ci_formats import label_value, sample_value
-from fabbench.report.table import PlainData, Table, picked, records_to_csv, write_result
+from fabbench.report.table import Table, picked, records_to_csv, write_result
 from fabbench.report.templates import rendered
 
 _MOST_NICS = 64
@@ -25,7 +26,6 @@ def render_watch(result: WatchResult, form: str, **drawing: Any) -> str:
     if form == "openmetrics":
         how = {"number": sample_value, "escaped": label_value}
         return str(rendered("watch_openmetrics.txt", result=result, **how))
-    document: PlainData = {"format": 1, **msgspec.to_builtins(result)}
     rows = [
         {"host": host, "seconds": traffic.seconds, **picked(nic, *_OF_NIC)}
         for host, traffic in result.carriers.items()
@@ -33,14 +33,21 @@ def render_watch(result: WatchResult, form: str, **drawing: Any) -> str:
     ]
     header = ("host", "seconds", *_OF_NIC)
     return write_result(
-        form, lambda: tables, lambda: document, lambda: records_to_csv(rows, header), **drawing
+        form,
+        lambda: tables,
+        lambda: msgspec.to_builtins(result),
+        lambda: records_to_csv(rows, header),
+        **drawing,
     )
 
 
 def _table(result: WatchResult) -> Table:
     """Lay out what each NIC carried, and what stands out."""
-    table = nics_table.table(result.carriers, most=_MOST_NICS)
-    notes = [*table.notes]
-    notes += (f"{each.severity}: {each.meaning} {each.advice}" for each in result.findings)
-    notes += result.notes
-    return replace(table, headline=result.first, notes=notes)
+    of_nics = nics_table.table(result.carriers, most=_MOST_NICS)
+    found = map(_sentence, result.findings)
+    notes = [*of_nics.notes, *found, *result.notes]
+    return replace(of_nics, headline=result.first, notes=notes)
+
+
+def _sentence(found: Finding) -> str:
+    return f"{found.severity}: {found.meaning} {found.advice}"

@@ -543,10 +543,13 @@ def _last_written(run: StoredRun) -> float:
 
 
 def remove_run(path: Path) -> None:
-    """Remove the directory of a run.
+    """Remove the directory of a run, or the file of another document of the store.
 
-    Raise MachineError if that is impossible, or it is not a run.
+    Raise MachineError if that is impossible, or it is neither.
     """
+    if path.suffix == ".json":
+        path.unlink()
+        return
     if path.is_symlink() or not (path / REQUEST).is_file():
         raise MachineError(f"{path} is not a run directory and was not removed.")
     try:

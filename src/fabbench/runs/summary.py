@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -128,25 +127,6 @@ def summaries(
             # Which is not stored; the structure is frozen otherwise.
             msgspec.structs.force_setattr(summary, "path", path.name)
             yield summary
-
-
-def certificate_summaries(store: Path) -> Iterator[Summary]:
-    """Yield the certificates of a store as runs: their verdict is the outcome."""
-    from fabbench.report.certificate import Certificate
-
-    for path in store.glob("certificates/*.json"):
-        known = readable(path, Certificate)
-        if known is not None:
-            begun = datetime.fromtimestamp(known.started, UTC)
-            yield Summary(
-                id=known.id,
-                created=begun.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                benchmark="accept",
-                target=known.target,
-                hosts=tuple(node.name for node in known.nodes),
-                outcomes={known.verdict: 1},
-                path=str(path.relative_to(store)),
-            )
 
 
 # ---------------------------------------------------------------- made

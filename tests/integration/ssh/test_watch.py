@@ -33,8 +33,7 @@ LISTENS = ":1E6C 00000000:0000 0A"
 
 
 def watch(site: Lab, *more: str) -> list[str]:
-    words = argv("watch", "--on", "ssh", *hosts(site), *more)
-    return words[: words.index("--store")]  # nothing is stored
+    return argv("watch", "--on", "ssh", *hosts(site), *more)
 
 
 def start(host: Host, *words: str) -> str:

@@ -7,8 +7,9 @@ import pytest
 
 from fabbench.counters.snapshot import Nic, NicKind, Snapshot, read_snapshot
 from fabbench.counters.vocabulary import RX, TX
-from fabbench.counters.watch import HostSamples, WatchResult, judged, load, moving
+from fabbench.counters.watch import HostSamples, JobView, WatchResult, judged, load, moving
 from fabbench.model.errors import Exit
+from fabbench.model.log import Finding, Severity
 from tests.support.counter_trees import Tree
 
 GB = 10**9
@@ -199,6 +200,55 @@ def test_nothing_moves_any_more() -> None:
     shown = seen({"a": sampled(*snapshots)})
     assert shown.status is Exit.UNTRUSTED
     assert "nothing has moved for 14 s" in shown.first
+
+
+def job(code: str, severity: Severity = Severity.WARNING, waits: str = "") -> JobView:
+    found = Finding(code=code, severity=severity, meaning="NCCL's RAS: it says so.")
+    return JobView(waits, [found], "NCCL's RAS answers on a.")
+
+
+def still() -> HostSamples:
+    return sampled(*[at(second, efa("x", min(second, 5) * GB, 0)) for second in range(20)])
+
+
+def test_nothing_moves_and_ranks_wait() -> None:
+    waits = "ranks 4 to 7 wait for rank 3 (node-1, process 4711)"
+    shown = judged({"a": still()}, {}, job("ras-mismatch", waits=waits))
+    assert shown.status is Exit.BAD_ANSWER
+    assert shown.first == f"bad: nothing has moved for 14 s: {waits} (RAS)."
+    assert shown.last == "bad: NCCL's RAS: it says so."
+    assert shown.notes == ["NCCL's RAS answers on a."]
+
+
+def test_nothing_moved_at_all_and_ranks_wait() -> None:
+    samples = steady(efa("x", 0, 0), seconds=12)
+    shown = judged({"a": samples}, {}, job("ras-mismatch", waits="rank 0 waits for rank 1 (a)"))
+    assert shown.status is Exit.BAD_ANSWER
+    assert shown.first == "bad: nothing has moved for 12 s: rank 0 waits for rank 1 (a) (RAS)."
+
+
+def test_a_text_of_ras_says_who_does_not_answer() -> None:
+    shown = judged({"a": still()}, {}, job("ras-incomplete", Severity.ERROR))
+    assert shown.status is Exit.BAD_ANSWER
+    assert shown.first.endswith("the job has ended, or hangs.")
+    assert shown.last == "bad: NCCL's RAS: it says so."
+
+
+def test_what_ras_says_of_a_job_that_moves_data_is_no_fault() -> None:
+    shown = judged({"a": steady(*EIGHT)}, {}, job("ras-mismatch", waits="rank 0 waits"))
+    assert (shown.status, shown.findings) == (Exit.FINE, [])
+
+
+def test_a_ras_that_has_nothing_to_say_changes_nothing() -> None:
+    shown = judged({"a": still()}, {}, JobView(note="NCCL's RAS answers on a."))
+    assert shown.status is Exit.UNTRUSTED
+    assert shown.first.endswith("the job has ended, or hangs.")
+
+
+def test_a_lost_host_is_told_once_and_others_are_listed() -> None:
+    shown = seen({"a": steady(*EIGHT)}, b="No answer.", c="No route.")
+    assert shown.last == "incomplete: b could not be watched: No answer."
+    assert shown.notes == ["c could not be watched: No route."]
 
 
 def test_packets_tell_where_bytes_are_not_counted() -> None:

@@ -58,6 +58,11 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         unset="",
         only="run",
     )
+    pod: str | None = option(
+        Text("labels, as kubectl writes them", "LABELS"),
+        "Running pods with these labels are watched, one on each node.",
+        only="watch",
+    )
     host_network: bool = option(Flag(), "Use the nodes' network namespace (hostNetwork).")
     cluster_profile: str = option(
         Choice(CLUSTER_PROFILES),

@@ -38,7 +38,7 @@ from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     workload,
 )
-from fabbench.launchers.kubernetes.nodes import Nodes, name_of, values_of_label
+from fabbench.launchers.kubernetes.nodes import Nodes, name_of, spec_of, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.select_nodes import (
     check_choice,
@@ -49,7 +49,7 @@ from fabbench.launchers.kubernetes.select_nodes import (
 )
 from fabbench.launchers.pod_options import Objects, yaml_documents
 from fabbench.model.compat import override
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.log import ExecutionLines
@@ -297,6 +297,26 @@ class KubernetesLauncher(Launcher):
         except MachineError as error:
             results = {**{node.name: error for node in nodes}, **results}
         return results, relations
+
+    @override
+    @contextlib.contextmanager
+    def connections(self, target: Target) -> Iterator[Mapping[str, PodConnection]]:
+        """Reach the first container of running pods with some labels, by node: one on each."""
+        labels = target.options_as(ClusterPodOptions).pod
+        if not labels or target.hosts:
+            raise RequestError("Pass --pod, labels of the pods to watch, and no nodes.")
+        api = api_of(target)
+        found = [*api.objects("Pod", labels=labels, fields="status.phase=Running")]
+        if not found:
+            raise MachineError(f"No pod with {labels} runs in {api.namespace}; see --namespace.")
+        with contextlib.ExitStack() as closing:
+            pods: dict[str, PodConnection] = {}
+            for pod in found:
+                container = spec_of(pod)["containers"][0]["name"]
+                connection = PodConnection(api, name_of(pod), container)
+                closing.callback(connection.close)
+                pods[spec_of(pod)["nodeName"]] = connection
+            yield pods
 
     @override
     @contextlib.contextmanager

@@ -81,11 +81,18 @@ class SlurmOptions(LoginOptions, InstanceOptions):
         "--sbatch-option",
         many=tuple,
     )
+    job: str | None = option(
+        Text("a job id", "ID", r"^[0-9][0-9_+]*$"),
+        "A Slurm job: its nodes are watched.",
+        only="watch",
+    )
     no_gres: bool = option(Flag(), "Do not request GPUs (for clusters without GRES).", RARE)
 
     @override
     def surroundings(self, environment: Variables) -> tuple[bool, str]:
         # Whether the launcher is implied, and by what, or why not.
+        if self.job:
+            return True, "implied by --job"
         if "SLURM_JOB_ID" in environment:
             return True, "this is inside a Slurm allocation"
         sentence = "this is not inside a Slurm allocation (SLURM_JOB_ID is not set)"

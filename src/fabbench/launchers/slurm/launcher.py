@@ -22,6 +22,7 @@ from fabbench.hosts.probe_result import Probes
 from fabbench.launchers import (
     NODES,
     SWITCH,
+    Connections,
     Examined,
     Launcher,
     Leftover,
@@ -46,10 +47,11 @@ from fabbench.launchers.slurm.scontrol import (
     partitions,
     select_nodes,
     select_partition,
+    state_in,
     switches,
     type_of,
 )
-from fabbench.launchers.slurm.steps import FILE, HeldNodes, JobSteps
+from fabbench.launchers.slurm.steps import FILE, HeldNodes, JobSteps, show_job
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
@@ -57,6 +59,7 @@ from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step, Words
+from fabbench.remote.allocation import connected
 
 _WAIT_S = 30  # How long srun waits for nodes that are to be probed
 _ALL_S = 180.0  # How long probing all of them may take
@@ -257,6 +260,19 @@ class SlurmLauncher(Launcher):
         return Examined(
             probes=probes, relations=relations, checks=checks, overviews=(nodes_table(shown),)
         )
+
+    @override
+    def connections(self, target: Target) -> Connections:
+        job = target.options_as(SlurmOptions).job
+        if not job or target.hosts:
+            raise RequestError("Pass --job, the Slurm job to watch, and no nodes.")
+        with login(target) as login_node:
+            answer = show_job(login_node, job)
+        state = state_in(answer)
+        if state is None or not state.runs:
+            shown = shorten(" ".join(answer))
+            raise MachineError(f"Job {job} does not run: {shown}.", hint="See squeue.")
+        return connected(target, expand_hostlist(state.nodes))
 
     @override
     @contextlib.contextmanager

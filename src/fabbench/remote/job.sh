@@ -1,0 +1,53 @@
+# What a host says of a running job besides its counters.
+
+# Print once, as lines "fabbench: SENTENCE": whose queue pairs RDMA devices have, as far as this user may see it, and
+# which of them are nearest to which GPU. Nothing where no tool says it.
+fabbench_devices() {
+    [ -z "${fabbench_devices_said-}" ] || return 0
+    fabbench_devices_said=1
+    PATH=$PATH:/usr/sbin:/sbin timeout 2 rdma resource show qp </dev/null | awk '
+        {
+            pid = name = ""
+            for (i = 1; i < NF; i++) { if ($i == "pid") pid = $(i + 1); if ($i == "comm") name = $(i + 1) }
+        }
+        pid { split($2, link, "/"); pairs[link[1] ": queue pairs of " name " (process " pid "): "]++ }
+        END { for (text in pairs) print "fabbench: " text pairs[text] "." }' | sort
+    timeout 5 nvidia-smi topo -m </dev/null | tr -d '\033' | sed 's/\[[0-9;]*m//g' | awk '
+        BEGIN { FS = "\t"; split("PIX PXB PHB NODE SYS", ways, " ") }
+        !columns && /GPU0/ { columns = split($0, head); next }
+        /^GPU/ { gpu[++gpus] = $1; for (i = 1; i <= NF; i++) { gsub(/ /, "", $i); way[gpus, head[i]] = $i } }
+        /^ *NIC[0-9]+: / { split($1, legend, ": "); sub(/^ */, "", legend[1]); nic[++nics] = legend[1]; device[nics] = legend[2] }
+        END {
+            for (g = 1; g <= gpus; g++) for (w = 1; w <= 5; w++) {
+                near = ""
+                for (n = 1; n <= nics; n++) if (way[g, nic[n]] == ways[w]) near = near " " device[n]
+                if (near) { print "fabbench: nearest to " gpu[g] " (" ways[w] "):" near "."; break }
+            }
+        }'
+} 2>/dev/null
+
+# HOST:PORT: print what NCCL's RAS answers there: JSON, or text where NCCL is older than 2.28; nothing where nobody
+# listens. All processes of a job on a host listen, also one that was stopped: another try may reach another one. It
+# needs bash, or else ncclras.
+fabbench_ras() {
+    fabbench_host=${1%:*}
+    fabbench_host=${fabbench_host#[}
+    set -- "${fabbench_host%]}" "${1##*:}"
+    command -v bash >/dev/null || {
+        timeout 20 ncclras -f json -h "$1" -p "$2" </dev/null
+        return
+    }
+    # shellcheck disable=SC2016 # for bash
+    bash -c '
+        ask() { printf "%s\n" "$1" >&3 && IFS= read -r -t 2 reply <&3; }
+        for _ in 1 2 3 4 5 6; do
+            exec 3<>"/dev/tcp/$0/$1" || exit
+            ask "CLIENT PROTOCOL 2" || continue
+            case $reply in "SERVER PROTOCOL "*) ;; *) exit ;; esac
+            ask "TIMEOUT 3"
+            ask "SET FORMAT json"
+            printf "STATUS\n" >&3
+            exec timeout 20 cat <&3
+        done
+        echo "fabbench: silent"' "$@" </dev/null
+} 2>/dev/null
