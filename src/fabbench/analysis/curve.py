@@ -90,13 +90,12 @@ def _samples(points: Iterable[Point]) -> Iterator[tuple[_Kind, _Sample]]:
         values = dict(zip(point.metrics, point.values, strict=True))
         metric = next((name for name in _RATES if values.get(name)), "")
         time = values.get("time") or values.get("latency") or 0.0
-        size = point.size
-        if not size or not (time or metric):
-            continue
-        rate = values[metric] if metric else size / time
-        if rate:  # else the time is infinite
+        rate = values.get(metric, 0.0)
+        if time and not metric:
+            rate = point.size / time
+        if rate and point.size:  # without a rate the time is infinite
             kind = _Kind(_label_words(point.labels), metric or OF_TIME)
-            yield kind, _Sample(size, time or size / rate, rate)
+            yield kind, _Sample(point.size, time or point.size / rate, rate)
 
 
 def series_of(log: Log) -> list[Curve]:

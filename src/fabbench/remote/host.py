@@ -153,7 +153,8 @@ class RemoteHost:
         """
         first = since - 2 * self._beat_s
         users = [*self._seen_users.items()]  # A copy: the heartbeat's thread adds to them
-        who = ", ".join(sorted(user for user, when in users if when >= first))
+        seen = [user for user, when in users if when >= first]
+        who = ", ".join(sorted(seen))
         return f"{self.name} (as {who})" if who else ""
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:

@@ -121,10 +121,11 @@ def _change_sentences(history: History, series: Series) -> Iterator[str]:
 
 def _changed_with(change: LevelChange) -> str:
     """Say what else changed."""
-    named = [
-        f"{name} {was or '(none)'} → {now or '(none)'}"
-        for name, (was, now) in change.different.items()
-    ]
+    named: list[str] = []
+    for name, (was, now) in change.different.items():
+        before = was or "(none)"
+        after = now or "(none)"
+        named.append(f"{name} {before} → {after}")
     if not named:
         return "Nothing else that is recorded changed."
     return "Changed with it: " + ", ".join(named) + "."

@@ -472,7 +472,8 @@ def longest_s(request: SweepRequest, inventory: Inventory) -> float:
     """
     nodes = len(inventory.hosts)
     parts = nodes if request.mode == "single" else nodes // 2
-    waves = math.ceil(parts / PARTS) if request.run.target.options.concurrent else parts
+    at_a_time = PARTS if request.run.target.options.concurrent else 1
+    waves = math.ceil(parts / at_a_time)
     # Rounds of first tests (single: one), and then those that test outliers again
     screening = {"pairs": nodes - 1, "diagnose": min(SCREENING, nodes - 1)}
     rounds = screening.get(request.mode, 1) + MAX_ROUNDS

@@ -12,7 +12,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.messages import listed
 from fabbench.model.options import RARE, SIZE, Choice, Type, Whole, option, unique
-from fabbench.model.plan import Proof, Step
+from fabbench.model.plan import Command, Proof, Step
 from fabbench.model.units import Sweep
 
 FOLDER = "/opt/nccl-tests/build"  # the folder of the programs in AWS's images
@@ -210,12 +210,10 @@ class NcclWork(nccl_env.RankWork):
         per_host = nccl_env.gpus_per_host(hosts)
         words = _WORDS.format(**asdict(self))
         options = (*self.sweep.words(), *words.split(), *self.extra)
-        commands = {
-            name: nccl_env.rank_commands(
-                (f"{name}_perf", *options), fabric, hosts, env_of_ranks, per_host
-            )
-            for name in self.collectives
-        }
+        commands: dict[str, tuple[Command, ...]] = {}
+        for name in self.collectives:
+            argv = (f"{name}_perf", *options)
+            commands[name] = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, per_host)
         return self.rank_steps(execution, "nccl", commands, called="collective")
 
     @override
