@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import networks
 from fabbench.model.log import METRICS, Line, Marker, Point, Record
 from fabbench.model.plugins import Plugins
+from fabbench.model.signature import Signature
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Host
@@ -74,17 +75,6 @@ class Reader(Protocol):
 
         The reader can be fed again afterwards.
         """
-
-
-class Signature(NamedTuple):
-    """A line that only one benchmark prints. Any text before it is a launcher's prefix."""
-
-    word: str
-    """A word of the line, searched for first."""
-    pattern: str
-    """A regular expression that matches from the first nonblank character of the program's."""
-    begins: bool = True
-    """Whether results follow: true for a banner or a header, false for a footer."""
 
 
 class Benchmark(ABC):

@@ -444,7 +444,7 @@ class Execution:
         """
         is_of_test = are_of_test(rows[0].layout, self.record.case or "")
         if self.table.ascending and (self.are_mixed(rows) or not is_of_test):
-            self.record.findings.append(MIXED_TABLES)
+            self.record.findings.append(finding(MIXED_TABLES))
             return {*range(len(rows))}
         sizes = [row.size for row in rows]
         odd: set[int] = set()
@@ -484,7 +484,7 @@ def points_by_line(executions: Iterable[Execution]) -> list[Point]:
     return [point for _, of_row in points for point in of_row]
 
 
-MIXED_TABLES = finding("mixed-tables")
+MIXED_TABLES = "mixed-tables"
 _CONTRADICTION = "row-arithmetic"
 
 

@@ -2,26 +2,21 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
-import msgspec
+from fabbench.model.log import Finding
 
-from fabbench.model import records
-from fabbench.model.log import Finding, Severity
-
-
-class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a finding says: a record of findings.toml."""
-
-    code: str
-    meaning: str
-    advice: str = ""
-    of: str = ""
-    severity: Severity = Severity.WARNING
+if TYPE_CHECKING:
+    from fabbench.model.benchmark_records import FindingText
 
 
 @cache
-def _known() -> Mapping[tuple[str, str], Sentences]:
-    every = records.load("fabbench.benchmarks", "findings.toml", Sentences)
+def _known() -> Mapping[tuple[str, str], "FindingText"]:
+    """Return code and what it is of → what a finding says."""
+    from fabbench.model import records
+    from fabbench.model.benchmark_records import FindingText
+
+    every = records.load("fabbench.benchmarks", "findings.toml", FindingText)
     return {(each.code, each.of): each for each in every}
 
 

@@ -10,12 +10,9 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from fabbench.benchmarks import Benchmark, Reader, Signature
+from fabbench.benchmarks import Benchmark, Reader
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.catalog.systems import rows_of
-from fabbench.model import records
 from fabbench.model.compat import override
 from fabbench.model.log import Proof
 from fabbench.model.options import (
@@ -31,26 +28,21 @@ from fabbench.model.options import (
     option,
     unique,
 )
+from fabbench.model.signature import Signature
 from fabbench.model.units import Sweep, parse_sizes
 
 if TYPE_CHECKING:
+    from fabbench.model.benchmark_records import Signs
     from fabbench.model.hosts import Host, Needs
     from fabbench.model.plan import Step
 
 
-class Signs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a line shows that a benchmark printed it: a record of signs.toml."""
-
-    name: str = ""
-    first_words: tuple[str, ...] = ()
-    over_mpi: bool = False
-    """Whether lines in which MPI says what carries the data come first, too."""
-    signatures: tuple[Signature, ...] = ()
-    program_names: str = ""
-
-
 @cache
-def _signs_by_name() -> Mapping[str, Signs]:
+def _signs_by_name() -> Mapping[str, "Signs"]:
+    """Return the name of each benchmark of fabbench → how its lines show it."""
+    from fabbench.model import records
+    from fabbench.model.benchmark_records import Signs
+
     known = records.load("fabbench.benchmarks", "signs.toml", Signs)
     return {each.name: each for each in known}
 
@@ -65,8 +57,8 @@ class ReadBenchmark(Benchmark):
     # mypy takes a cached property for one that cannot be written, as the attributes above can.
 
     @cached_property
-    def _signs(self) -> Signs:
-        return _signs_by_name().get(self.name, Signs())
+    def _signs(self) -> "Signs":
+        return _signs_by_name()[self.name]
 
     @cached_property
     @override

@@ -15,8 +15,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.catalog.systems import rows_of
 from fabbench.model.log import METRICS, Finding, Labels, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
-from fabbench.model.patterns import lazy
-from fabbench.model.records import expand
+from fabbench.model.patterns import expand, lazy
 
 # Patterns of cells.
 COUNT = r"0|[1-9]\d{0,17}"

@@ -161,7 +161,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     # Return the row with the result of each test.
     is_batch = any(row.labels for row in execution.rows)  # whose tests each count from the start
     if not is_batch and not _are_of_one_test(execution):
-        execution.record.findings.append(MIXED_TABLES)
+        execution.record.findings.append(finding(MIXED_TABLES))
         return execution.reread_rows(lambda row: None)  # noqa: ARG005
     results: dict[str, Row] = {}  # test → its last row; the name of a single one is empty
     for row in execution.rows:

@@ -22,7 +22,7 @@ from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
 from fabbench.model.log import Facts, Finding, Log, Outcome, Severity
 from fabbench.model.messages import quoted
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import expand, lazy
 
 
 class Kind(IntEnum):
@@ -82,7 +82,7 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def expressions(self) -> list[str]:
         """The patterns, with the names in them replaced."""
-        return [records.expand(pattern, _NAMES) for pattern in self.patterns]
+        return [expand(pattern, _NAMES) for pattern in self.patterns]
 
 
 @cache

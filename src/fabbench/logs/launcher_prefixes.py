@@ -13,11 +13,11 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any, TypeAlias
 
-from fabbench.benchmarks import Signature
 from fabbench.logs.signs import all_signs, find_sign, signs_in
 from fabbench.model import records
 from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
+from fabbench.model.signature import Signature
 
 
 class KnownPrefix(records.Shown, frozen=True):

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from fabbench.benchmarks import Signature, benchmarks
+from fabbench.benchmarks import benchmarks
 from fabbench.model import records
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.patterns import lazy
+from fabbench.model.signature import Signature
 
 
 @cache

@@ -4,6 +4,7 @@ And the bound on what of a line they see: tests/architecture/test_patterns.py ti
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 from fabbench.model.compat import override
@@ -11,6 +12,7 @@ from fabbench.model.compat import override
 LONGEST_LINE = 4096
 """Characters of a line that patterns see; lines of the field's tools have at most a few hundred."""
 _LONGEST_END = 1024
+_NAME = re.compile("<([A-Z]+)>")
 _CUT = " … "  # No pattern takes this for a number, a name or a blank
 
 
@@ -53,3 +55,15 @@ def bounded(line: str) -> str:
         return line
     beginning = line[: LONGEST_LINE - _LONGEST_END - len(_CUT)]
     return beginning + _CUT + line[-_LONGEST_END:]
+
+
+def expand(pattern: str, names: Mapping[str, str]) -> str:
+    """Return a pattern in which each `<NAME>` is replaced by the expression of that name.
+
+    Raise ValueError for a name that there is not.
+    """
+    unknown = [name for name in _NAME.findall(pattern) if name not in names]
+    if unknown:
+        known = ", ".join(names)
+        raise ValueError(f"<{unknown[0]}> is none of the names {known}")
+    return _NAME.sub(lambda name: names[name[1]], pattern)

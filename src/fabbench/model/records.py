@@ -16,7 +16,6 @@ from fabbench.model.templates import text_of
 RecordT = TypeVar("RecordT")
 
 _HEADER = re.compile(r"^\[\[", re.MULTILINE)
-_NAME = re.compile("<([A-Z]+)>")
 _AT_LINE = re.compile(r"at line (\d+)")
 
 
@@ -69,18 +68,6 @@ def sentences(package: str, name: str) -> Mapping[str, str]:
 def sentence(package: str, name: str, code: str, /, **values: object) -> str:
     """Return a sentence of a package's file by its code, with values in its places."""
     return sentences(package, name)[code].format(**values)
-
-
-def expand(pattern: str, names: Mapping[str, str]) -> str:
-    """Return a pattern in which each `<NAME>` is replaced by the expression of that name.
-
-    Raise ValueError for a name that there is not.
-    """
-    unknown = [name for name in _NAME.findall(pattern) if name not in names]
-    if unknown:
-        known = ", ".join(names)
-        raise ValueError(f"<{unknown[0]}> is none of the names {known}")
-    return _NAME.sub(lambda name: names[name[1]], pattern)
 
 
 def _tables(text: str, name: str) -> list[dict[str, Any]]:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.benchmarks.findings import Sentences, finding
+from fabbench.benchmarks.findings import finding
 from fabbench.model import records
+from fabbench.model.benchmark_records import FindingText
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "src/fabbench/benchmarks"
 SOURCES = "\n".join(path.read_text() for path in sorted(FOLDER.rglob("*.py")))
-RECORDS = records.load("fabbench.benchmarks", "findings.toml", Sentences)
+RECORDS = records.load("fabbench.benchmarks", "findings.toml", FindingText)
 KNOWN = {(each.code, each.of) for each in RECORDS}
 
 
@@ -32,7 +33,7 @@ def test_what_a_module_finds_is_a_record(path: Path) -> None:
 
 
 @pytest.mark.parametrize("each", RECORDS, ids=lambda each: f"{each.code} {each.of}")
-def test_a_record_is_found_by_a_reader(each: Sentences) -> None:
+def test_a_record_is_found_by_a_reader(each: FindingText) -> None:
     assert f'"{each.code}"' in SOURCES
     assert len(KNOWN) == len(RECORDS)
 

@@ -15,8 +15,7 @@ from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting
 from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Column, Figures, Row, cell_patterns, stated
-from fabbench.model import records
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import expand, lazy
 
 _FIGURES = (
     r"(?:\[tuning\] Best |\[rank (?P<rank>\d+)\] )?(?P<name>[Dd]ispatch \+ "
@@ -29,7 +28,7 @@ _FIGURES = (
 )
 _FIXED = r"(?:0|[1-9]\d*)\.\d\d"
 _ANY = r"(?:0|[1-9]\d*)(?:\.\d\d)?"
-_PART = lazy(records.expand(_FIGURES, {"F": _FIXED, "N": _ANY}))
+_PART = lazy(expand(_FIGURES, {"F": _FIXED, "N": _ANY}))
 _V2 = lazy(
     r"[*#@+-] EP: +(?P<rank>\d+)/\d+ \| (?P<name>(?:expanded |cached )?dispatch|(?:reduced "
     r")?combine): "

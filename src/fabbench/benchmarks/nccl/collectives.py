@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
@@ -16,10 +17,12 @@ from fabbench.benchmarks.consistency import (
 )
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.findings import finding
-from fabbench.benchmarks.nccl.lines import Device
 from fabbench.benchmarks.nccl.rows import Sample
 from fabbench.model.log import Finding, Point, Record
 from fabbench.model.units import format_size
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.nccl.lines import Device
 
 MISSING = "sizes-missing"
 MISMATCH = "average-mismatch"
@@ -154,7 +157,7 @@ def _not_checked(validation: Note | None) -> Finding:
     return finding("not-checked")
 
 
-def gpu_shared(devices: Sequence[Device]) -> Iterator[Finding]:
+def gpu_shared(devices: Sequence["Device"]) -> Iterator[Finding]:
     """Yield a finding if two ranks have one GPU.
 
     With one visible GPU per rank each is device 0, and the number of a bus is not unique then.

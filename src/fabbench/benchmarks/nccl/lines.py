@@ -23,7 +23,7 @@ from fabbench.benchmarks.nccl import BENCHMARK
 from fabbench.benchmarks.nccl.rows import UNREADABLE_UNITS, read_header
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import expand, lazy
 
 
 class Stage(IntEnum):
@@ -156,7 +156,7 @@ class LineKind(records.Shown, frozen=True):
     @property
     def expression(self) -> str:
         """The pattern, with the names in it replaced."""
-        return records.expand(self.pattern, _NAMES)
+        return expand(self.pattern, _NAMES)
 
 
 _NAME = r"(?:\S*/)?([\w.+-]+?)"

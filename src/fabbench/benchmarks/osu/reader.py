@@ -156,7 +156,7 @@ def _header(text: str, execution: Execution) -> Events | None:
     checked = {"checked": "yes"} if CHECK in layout else {}
     if execution.layouts and not execution.labels:
         # A second table that -T does not explain is of a test whose title is lost: no row is read.
-        return (Header([(*layout, NEVER)]), MIXED_TABLES)
+        return (Header([(*layout, NEVER)]), finding(MIXED_TABLES))
     return (
         Header(_layouts(layout, names, execution)),
         Setting(facts=checked),

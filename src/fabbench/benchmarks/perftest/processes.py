@@ -229,7 +229,7 @@ class Process(Execution):
 
     def _add_title(self, program: str) -> None:
         if self.has_title:  # of two that print in turns
-            self._refuse_rows(MIXED_TABLES)
+            self._refuse_rows(finding(MIXED_TABLES))
         self.has_title = True
         if not self.case.startswith("raw_ethernet"):  # whose title is that of ib_send
             self.record.case = program
@@ -264,7 +264,7 @@ class Process(Execution):
         labels = {"rank": self.stream.rank}
         if not header.is_row:  # a row without a header, of a summary, has no labels of a table
             if self.has_header:  # of two tables that mix
-                self._refuse_rows(MIXED_TABLES)
+                self._refuse_rows(finding(MIXED_TABLES))
             self.has_header = True
             # All layouts of a header have the same metrics: only their cells' decimals differ.
             is_latency = any(column.metric == "latency" for column in header.layouts[0])
@@ -442,7 +442,7 @@ class Terminal:
             return above
         if above is not None and above.has_title and kind == "setup" and value not in above.setup:
             # The rest of its set-up: the table above is of another process.
-            above.add(MIXED_TABLES)
+            above.add(finding(MIXED_TABLES))
             above.record.finished = False
         record = Record(benchmark="perftest")
         process = Process(TABLE, record, stream=self._stream, step=self._step)
