@@ -97,7 +97,7 @@ def view(*recordings: str | Path) -> JobView:
 
 def test_ranks_that_wait_are_named_by_the_largest_communicator() -> None:
     shown = view(H200 / "ras-4-sleep.json")
-    assert shown.waits == "ranks 1 and 2 wait for rank 3 (192.0.2.2, process 12625)"
+    assert shown.waits == "ranks 1, 2 wait for rank 3 (192.0.2.2, process 12625)"
     assert {each.code for each in shown.findings} == {"ras-mismatch"}
     assert shown.note == "NCCL's RAS answers on b."
 

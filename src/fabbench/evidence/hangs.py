@@ -649,7 +649,7 @@ def _rank_that_printed(text: str) -> int:
 
 
 def rank_numbers(ranks: Iterable[int]) -> str:
-    """Return `Rank 3` or `Ranks 0, 1 and 2`."""
+    """Return `Rank 3` or `Ranks 0, 1, 2`."""
     known = sorted({*ranks})
     names = [str(rank) for rank in known if rank >= 0]
     if -1 in known:  # its line does not say which

@@ -20,7 +20,7 @@ from fabbench.model.patterns import lazy
 from fabbench.model.signature import Signature
 
 
-class KnownPrefix(records.Shown, frozen=True):
+class KnownPrefix(records.PatternRecord, frozen=True):
     """A prefix of lines that no program prints itself.
 
     The only group of its pattern is a field of the stream, and a number.

@@ -23,7 +23,7 @@ class RecordError(ValueError):
     """A record is not what its file should hold; the message begins with file and line."""
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PatternRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a text shows by a pattern; tests hold it to a text that has it and one that has not."""
 
     pattern: str
