@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from fabbench.benchmarks import benchmarks
-from fabbench.benchmarks.standard import Signs
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model import records
+from fabbench.model.benchmark_records import Signs
 from fabbench.model.log import Line
 from fabbench.runs.parse_file import as_printed
 from tests.support.corpus import paths
