@@ -373,7 +373,7 @@ def findings_of(reasons: Iterable[str], facts: Facts = MappingProxyType({})) -> 
         yield from (error.finding(text) for error in shown if error.applies(facts))
 
 
-class NcclMessage(records.Shown):
+class NcclMessage(records.Shown, frozen=True):
     """A message of NCCL or of its network plugins: a record of nccl_messages.toml."""
 
     says: Literal["gave up", "of GIN", "harmless"]

@@ -20,7 +20,7 @@ from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 
 
-class KnownPrefix(records.Shown):
+class KnownPrefix(records.Shown, frozen=True):
     """A prefix of lines that no program prints itself.
 
     The only group of its pattern is a field of the stream, and a number.

@@ -42,7 +42,7 @@ def find_sign(text: str, signs: Sequence[Signature] | None = None) -> int:
 NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
 
 
-class ForeignOutput(records.Shown):
+class ForeignOutput(records.Shown, frozen=True):
     """What a program prints that fabbench does not read: its pattern occurs anywhere in a text."""
 
     program: str

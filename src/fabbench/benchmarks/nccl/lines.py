@@ -147,7 +147,7 @@ def failure(message: str) -> Fail:
 # ---------------------------------------------------------------- the kinds of lines
 
 
-class LineKind(records.Shown):
+class LineKind(records.Shown, frozen=True):
     """A kind of line: a record of lines.toml."""
 
     kind: str

@@ -24,7 +24,7 @@ MARKS = lazy(r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*")
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
 
 
-class ErrorLine(records.Shown):
+class ErrorLine(records.Shown, frozen=True):
     """A line by which perftest reports an error (the whole of it): a record of errors.toml."""
 
     alone: bool = False
