@@ -104,15 +104,6 @@ class Benchmark(ABC):
 
     Modal apps install it into the default image.
     """
-    signatures: Sequence[Signature] = ()
-    """Lines that identify its output anywhere."""
-    first_words: Sequence[str] = ()
-    """Words of which every line that the reader has to see first contains one.
-
-    The reader is created for the first such line. Empty: it is created for any line.
-    """
-    program_names: str = ""
-    """A regular expression for its programs' names; a file with one and no result is reported."""
     default_metrics: Sequence[str] = tuple(
         dict.fromkeys(("busbw", "bandwidth", "latency", "time", *METRICS))
     )
@@ -131,6 +122,29 @@ class Benchmark(ABC):
 
     Absent: not rounded.
     """
+
+    # A class may have these three as plain attributes, as any other property of a benchmark.
+
+    @property
+    def signatures(self) -> Sequence[Signature]:
+        """Lines that identify its output anywhere."""
+        return ()
+
+    @property
+    def first_words(self) -> Sequence[str]:
+        """Words of which every line that the reader has to see first contains one.
+
+        The reader is created for the first such line. Empty: it is created for any line.
+        """
+        return ()
+
+    @property
+    def program_names(self) -> str:
+        """A regular expression for its programs' names; a file with one and no result is reported.
+
+        Empty: no file is known by them.
+        """
+        return ""
 
     def may_begin(self, text: str) -> bool:
         """Return whether a fresh reader has to see a line: any, if there are no `first_words`.
