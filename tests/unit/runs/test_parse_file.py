@@ -178,4 +178,4 @@ def test_a_long_text_before_the_first_marker_is_known_to_each_configuration() ->
     version = "NCCL version 2.28.9+cuda13.0\n"
     short, long = steps(version), steps(version + "a plain line\n" * 30_000)
     assert [log.facts for log in long] == [log.facts for log in short]
-    assert [log.facts.get("nccl") for log in short] == ["2.28.9+cuda13.0"] * 2
+    assert [log.facts.get("nccl") for log in short] == ["2.28.9"] * 2
