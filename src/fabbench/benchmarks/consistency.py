@@ -358,6 +358,26 @@ class Formula(NamedTuple):
         return True
 
 
+_MOST_ABOVE = 8
+"""Damaged rows whose ratio may be larger than that of the others."""
+
+
+def unlike(rows: Sequence[Ratios]) -> set[int]:
+    """Return the positions of rows without the ratio of bus rates that the others share.
+
+    Empty: most share none, or too many have a larger one.
+    """
+    # What all share begins where the last of them begins; damaged ones may begin later.
+    begins = sorted(row.bus_low for row in rows)[-_MOST_ABOVE:]
+    without = [_misfits(rows, Formula(None, ratio)) for ratio in begins]
+    fewest = min(without, key=len, default=set())
+    return fewest if 2 * len(fewest) < len(rows) else set()
+
+
+def _misfits(rows: Sequence[Ratios], formula: Formula) -> set[int]:
+    return {at for at, row in enumerate(rows) if not formula.fits(row)}
+
+
 class BandwidthFormula(NamedTuple):
     """The formulas of one collective.
 

@@ -454,6 +454,9 @@ class Execution:
             odd |= {at for at in shifted if not rate_agrees(rows[at])}
         if self.table.ascending:
             odd.update(consistency.out_of_order(sizes))
+        # A benchmark that settles its rows holds them to a formula itself.
+        if self.table.settle is None and rows[0].main("busbw"):
+            odd |= consistency.unlike([row.bus_ratio() for row in rows])
         return odd
 
     def are_mixed(self, rows: Sequence[Row]) -> bool:

@@ -58,7 +58,9 @@ class ReadBenchmark(Benchmark):
 
     @cached_property
     def _signs(self) -> "Signs":
-        return _signs_by_name()[self.name]
+        from fabbench.model.benchmark_records import Signs
+
+        return _signs_by_name().get(self.name, Signs())
 
     @cached_property
     @override

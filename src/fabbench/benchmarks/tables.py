@@ -220,6 +220,12 @@ class Row(NamedTuple):
             return column.read(cell)
         return None
 
+    def bus_ratio(self) -> consistency.Ratios:
+        """Return what it allows for bus bandwidth by algorithm bandwidth: any, if it lacks one."""
+        rate = self.main("algbw") or consistency.ANYTHING
+        bus = self.main("busbw") or consistency.ANYTHING
+        return consistency.ratios(0, consistency.ANYTHING, rate, bus)
+
     def _in_column(self, name: str) -> Iterator[tuple[Column, str]]:
         for column, cell in zip(self.layout, self.cells, strict=True):
             if column.metric == name:

@@ -222,12 +222,11 @@ def gpu_links() -> Mapping[str, GpuLink]:
 
 def systems_with(gpus: Collection[str]) -> list[str]:
     """Return the system that alone has such GPUs, by nvidia-smi's names, as dgx-spark has GB10."""
-    fitting: list[str] = []
-    for link in gpu_links().values():
-        has_all = all(link.gpu_model in gpu.split() for gpu in gpus)
-        if link.system and has_all:
-            fitting.append(link.system)
-    return fitting
+    return [
+        link.system
+        for link in gpu_links().values()
+        if link.system and all(link.gpu_model in gpu.split() for gpu in gpus)
+    ]
 
 
 def system_of_gpus(gpu_model: str, gpus: int) -> str:

@@ -18,10 +18,8 @@ from decimal import Decimal
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
-    ANYTHING,
     is_ordered,
     is_remains,
-    ratios,
 )
 from fabbench.benchmarks.events import Ahead, Begin, Event, Events, Header, Setting
 from fabbench.benchmarks.executions import Assembler, Execution, Table
@@ -239,12 +237,7 @@ def _is_busbw(row: Row) -> bool:
     ranks = row.record.facts.get("ranks")
     if row.record.case != "all_reduce" or not isinstance(ranks, int):
         return True
-    algbw = row.main("algbw")
-    busbw = row.main("busbw")
-    if not ranks or algbw is None or busbw is None:
-        return True
-    rates = ratios(size=0, time=ANYTHING, rate=algbw, bus=busbw)
-    return ALL_REDUCE.of(ranks).fits(rates)
+    return not ranks or ALL_REDUCE.of(ranks).fits(row.bus_ratio())
 
 
 TABLE = Table(

@@ -6,6 +6,7 @@ Its forms are in the corpus.
 import re
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +49,26 @@ def test_any_table_fits_itself(rows: list[tuple[int, float]], ranks: int) -> Non
         (),
         [size for size, _ in rows],
     )
+
+
+RATIO = """\
+| payload |    algbw   |    busbw   |
+| ------: | ---------: | ---------: |
+|   32KiB |   0.48GBps |   0.90GBps |
+|    1MiB |   8.84GBps |  16.57GBps |
+|  512MiB |  47.50GBps |  89.06GBps |
+|   16GiB | 182.33GBps | 341.87GBps |
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "altered"),
+    [(2, "0.40GBps"), (3, "16.37GBps"), (4, "69.06GBps"), (5, "351.87GBps"), (5, "341.67GBps")],
+)
+def test_a_row_with_another_ratio_than_the_others_is_damaged(row: int, altered: str) -> None:
+    """Without a number of ranks: busbw by algbw is one number in all rows."""
+    lines = RATIO.splitlines()
+    assert read_one(lines).outcome == Outcome.OK
+    before, _, _ = lines[row].rstrip("|").rpartition("|")
+    log = read_one([*lines[:row], f"{before}|  {altered} |", *lines[row + 1 :]])
+    assert (log.outcome, [each.line for each in log.damaged]) == (Outcome.TRUNCATED, [row + 1])
