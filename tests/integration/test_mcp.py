@@ -234,6 +234,7 @@ def hostile(folder: Path) -> Path:
     (root / "linked").mkdir()
     (root / "linked/up").symlink_to(folder)
     (root / "linked/x.log").symlink_to("../../outside.log")
+    (root / "linked/loop.log").symlink_to("loop.log")
     os.mkfifo(root / "fifo.log")
     with (root / "huge.log").open("wb") as file:
         file.truncate(MOST_READ + 1)
