@@ -164,7 +164,10 @@ def test_gates_may_be_inconclusive_and_other_answers_have_no_command() -> None:
             ("compare", {"inputs": inputs, "gate": "busbw@64M:1%"}),
             ("compare", {"inputs": inputs, "gate": ["busbw@64M>=4.5GB/s"]}),
             ("expected", {"instance-type": "p4d.24xlarge", "nodes": 2}),
-            ("render", {"benchmark": "nccl", "as": "script", "fabric": "tcp"}),
+            (
+                "render",
+                {"benchmark": "nccl", "as": "script", "instance-type": "p4d.24xlarge"},
+            ),
             ("describe_finding", {"code": "plugin-failed"}),
             ("describe_finding", {"code": "plugin"}),
         ],
@@ -186,7 +189,9 @@ def test_long_answers_are_cut_and_secrets_left_out(tmp_path: Path) -> None:
         (tmp_path / f"{number}.log").write_bytes((EXAMPLES / TCP).read_bytes())
     secret = "https://me:hunter2@example.com/x"
     (tmp_path / "secret.log").write_text(
-        f"NCCL INFO NET/Plugin: {secret}\n[0] NCCL WARN {secret}\n"
+        "node0:1:1 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
+        "node0:1:1 [0] NCCL INFO Using network Socket\n"
+        f"\nnode0:1:1 [0] net.cc:1 NCCL WARN Call to {secret} failed\n"
     )
     many, secretive = asked(
         tmp_path, [("parse", {"inputs": "."}), ("explain", {"inputs": "secret.log"})]
@@ -229,6 +234,7 @@ def hostile(folder: Path) -> Path:
     (root / "linked").mkdir()
     (root / "linked/up").symlink_to(folder)
     (root / "linked/x.log").symlink_to("../../outside.log")
+    (root / "linked/loop.log").symlink_to("loop.log")
     os.mkfifo(root / "fifo.log")
     with (root / "huge.log").open("wb") as file:
         file.truncate(MOST_READ + 1)

@@ -22,8 +22,8 @@ from fabbench.report.table import PlainData
 
 _SECONDS = 120  # How long a tool may take
 _MOST_WRITTEN = 65_536  # Bytes of an answer
+# Entries of lists: the first of these with which an answer is short enough
 _LENGTHS = (10_000, 100, 20, 5)
-"""Entries of lists: the first of these with which an answer is short enough."""
 
 
 # ---------------------------------------------------------------- what no command answers

@@ -18,8 +18,8 @@ import fabbench
 READABLE: list[Path] = []
 MOST_READ = 1 << 27  # Bytes of a file, compressed or not
 _TOO_LARGE = "a tool reads 128 MiB at most: run fabbench itself"
+# Of what the system is asked for, all that only looks at a path
 _LOOKING = frozenset({"open", "os.listdir", "os.scandir"})
-"""Of what the system is asked for, all that only looks at a path."""
 _ACTING = ("os.", "subprocess.", "shutil.", "socket.connect", "socket.send", "socket.get")
 """How the names of others begin, which change something, start a program, or reach a network."""
 _OWN = (
@@ -51,7 +51,7 @@ def _refusal(path: Any, _: object = "", flags: int = os.O_RDONLY) -> str:
     named = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - with its links
     if any(map(named.is_relative_to, _OWN)):
         return ""
-    real = named.resolve()
+    real = Path(os.path.realpath(named))  # Links may go round in circles
     if not any(map(real.is_relative_to, READABLE)):
         return f"it is outside of {READABLE[0]} (--root)"
     if real.is_file():
