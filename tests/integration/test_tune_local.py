@@ -38,6 +38,8 @@ name = "simple"
 env = {NCCL_PROTO = "SIMPLE"}
 """
 
+USED = ("run", "nccl", "--on", "local", "--gpus", "2", "--bin-dir", str(STANDIN), "-e", "1K")
+
 
 def arguments(folder: Path, arms: str, *more: str) -> tuple[str, ...]:
     file = folder / "arms.toml"
@@ -70,6 +72,10 @@ def test_what_is_faster_is_confirmed_and_written(tmp_path: Path) -> None:
     assert second.id in text
     assert 'STANDIN_SPEED: "1.5"' in text
     assert nothing_left(store)
+    used = (*USED, "--config", str(settings), "--variant", "tuned")
+    assert "Tune again" not in fabbench(store, *used).stderr
+    elsewhere = fabbench(store, *used, "--virtual-nodes", "2")
+    assert "tuned was measured with nodes=1," in elsewhere.stderr
     assert fabbench(store, "show", first.id).returncode in {0, 4}
 
 

@@ -54,7 +54,7 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
 def _require_variant(variant: Variant, benchmark: str, inventory: Inventory) -> None:
     """Raise FabbenchError for a variant that a target cannot have, or an image that is unfit."""
     # Environment variables can be set on any target.
-    only_variables = replace(variant, env={}) == Variant(name=variant.name)
+    only_variables = replace(variant, env={}, measured="") == Variant(name=variant.name)
     if variant.name not in inventory.variants and not only_variables:
         raise RequestError(
             f"The target {inventory.target} does not support what the variant {variant.name} "

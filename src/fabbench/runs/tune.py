@@ -27,6 +27,7 @@ from fabbench.runs.execute import Logs
 from fabbench.runs.load_columns import stored_columns
 from fabbench.runs.run import Columns, RunResult, run
 from fabbench.runs.store import StoredRun
+from fabbench.runs.tuned_settings import measured_with
 
 if TYPE_CHECKING:
     from fabbench.analysis.statistics import TwoSamples
@@ -61,6 +62,11 @@ class Tune(NamedTuple):
         """Return the arms that lead at some sizes, or the one that is best of all."""
         found = () if self.status else self._found
         return [each for each in self.request.target.variants if each.name in found]
+
+    @property
+    def measured(self) -> str:
+        """Return what it was measured with."""
+        return measured_with(StoredRun(self.result.path), self.result.columns[-1])
 
     @property
     def _found(self) -> set[str]:
