@@ -3,6 +3,7 @@
 Arms are really faster or slower: the stand-in's speed is one of their variables.
 """
 
+import resource
 import signal
 from pathlib import Path
 
@@ -32,6 +33,7 @@ env = {STANDIN_SPEED = "1.5", STANDIN_DEAF = "1", NCCL_ALGO = "TREE"}
 name = "dead"
 env = {STANDIN_EXIT_AT = "64:0:1"}
 """
+MOST_BYTES = 6_000  # Fewer than the log of an execution has
 EQUAL = """
 [[arms]]
 name = "simple"
@@ -136,6 +138,59 @@ def test_a_tuner_csv_has_a_row_for_all_that_nccl_asks_for(tmp_path: Path) -> Non
     _, second, third = stored(tmp_path / "store")
     assert third.name == f"choices-{second.id}"
     assert {execution.configuration for execution in third.executions} == {"default"}
+
+
+@pytest.mark.slow
+def test_a_csv_whose_last_run_failed_is_written_by_going_on(tmp_path: Path) -> None:
+    """What won is not measured again."""
+    file = tmp_path / "tuner.csv"
+    store = tmp_path / "store"
+    trees = '[[arms]]\nname = "tree"\nenv = {NCCL_ALGO = "TREE"}\n'
+    speed = ("--env", "STANDIN_SPEED_TREE=1.5")
+    words = arguments(tmp_path, trees, *speed, "-o", str(file))
+    # 8 B is a size of the last run only
+    done = fabbench(store, *words, STANDIN_EXIT_AT="8:0:1")
+    assert done.returncode == 3, done.stderr
+    first, second, third = stored(store)
+    assert f"What won is stored. To go on: fabbench run --resume {second.path}" in done.stderr
+    assert third.name == f"choices-{second.id}"
+    assert not file.exists()
+    before = [(run.path, run.schedule) for run in (first, second)]
+    again = fabbench(store, "run", "--resume", str(second.path))
+    assert again.returncode == 0, again.stderr
+    assert f"allreduce,1048576,{2**64 - 1},tree,simple,16,1,2" in file.read_text()
+    after = stored(store)
+    assert [(run.path, run.schedule) for run in after[:2]] == before
+    assert len(after) == 4
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_written_is_said_beside_the_answer(tmp_path: Path) -> None:
+    words = arguments(tmp_path, FASTER, "--format", "conf", "-o", "/dev/full")
+    with start_program(tmp_path / "store", words) as running:
+        _, errors = running.communicate(timeout=120)
+    assert running.returncode == 3, errors
+    assert "/dev/full could not be written or read: No space left on device" in errors
+    assert "Better than the default, and nowhere likely slower: STANDIN_SPEED=1.5" in errors
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_a_tune(tmp_path: Path) -> None:
+    """Files may have as many bytes as the first log has, and each log of an arm has more."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+
+    settings = tmp_path / "nccl.conf"
+    words = arguments(tmp_path, FASTER, "-o", str(settings))
+    with start_program(tmp_path / "store", words, before=limit) as running:
+        _, errors = running.communicate(timeout=120)
+    assert running.returncode == 3, errors
+    assert "output.log cannot be written: File too large." in errors
+    assert "Not decided." in errors
+    assert "Traceback" not in errors
+    assert not settings.exists()
+    assert nothing_left(tmp_path / "store")
 
 
 def test_a_tuner_csv_stands_for_algorithms_and_protocols_alone(tmp_path: Path) -> None:

@@ -185,7 +185,8 @@ def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
     allocated. Any later error is part of the result.
     """
     if resume is not None:
-        if all(each.is_ok for each in resume.executions):
+        # What steers may go on with another run, from what this one has
+        if steering is None and all(each.is_ok for each in resume.executions):
             raise RequestError(
                 f"All executions of run {resume.id} are ok.",
                 hint=f"Measure again: fabbench rerun {resume.id}.",

@@ -17,7 +17,7 @@ from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.tuning import Samples, TunedSize, Tuning
 from fabbench.benchmarks import benchmark_named
-from fabbench.model.errors import Exit, MachineError, worst
+from fabbench.model.errors import Exit, MachineError
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution, Variant
@@ -52,10 +52,10 @@ class Tune(NamedTuple):
     def status(self) -> Exit:
         """Return the exit status: an arm may fail, the default may not."""
         result = self.result
-        ended_early = result.interrupted or result.failure or result.release_failure
-        if ended_early or (self.tuning.open and not self._found):
-            return worst(result.status, Exit.UNTRUSTED)
-        return Exit.FINE
+        if result.interrupted or result.failure or result.release_failure:
+            return result.status
+        is_open = self.tuning.open and not self._found
+        return Exit.UNTRUSTED if is_open else Exit.FINE
 
     @property
     def winners(self) -> list[Variant]:
