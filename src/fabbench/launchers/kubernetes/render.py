@@ -92,7 +92,7 @@ _REQUESTS = """\
 Pass their type (--instance-type p5.48xlarge), or --pod-request nvidia.com/gpu=8 and the same for \
 the NICs, as kubectl describe node names them."""
 _HUGE_PAGES = """
-EFA uses huge pages. If nodes have them: --pod-request hugepages-2Mi=5120Mi (else pods stay pending)"""
+Where nodes have huge pages, add --pod-request hugepages-2Mi=5120Mi: EFA uses them."""
 _WAYS = """\
 Pass --pod-request with the NICs as kubectl describe node names them, such as rdma/ib=1, or \
 --cluster-profile; for nvlink --resource-claim, or --cluster-profile imex."""
