@@ -27,7 +27,8 @@ def measured_with(stored: StoredRun, column: Column) -> str:
         "GPU": hosts[0].gpu_model,
         "NCCL": column.logs[-1].facts.get("nccl"),
     }
-    return ",".join(f"{name}={value}" for name, value in facts.items() if value)
+    known = [f"{name}={value}" for name, value in facts.items() if value]
+    return ",".join(known)
 
 
 def elsewhere(request: RunRequest, stored: StoredRun, columns: Sequence[Column]) -> Iterator[str]:
@@ -35,7 +36,8 @@ def elsewhere(request: RunRequest, stored: StoredRun, columns: Sequence[Column])
     for column in columns:
         variant = column.variant or DEFAULT_VARIANT
         env = {**request.env, **variant.env}
-        said = {env[name]: _comment(Path(env[name])) for name in _FILES & env.keys()}
+        files = [env[name] for name in _FILES & env.keys()]
+        said = {file: _comment(Path(file)) for file in files}
         said[variant.name] = variant.measured
         here = measured_with(stored, column)
         for what, there in said.items():

@@ -118,7 +118,8 @@ def indexed_job(
     """
     # Else Kubernetes replaces $(NAME) in an argument.
     program = benchmark_container(spec, ("/bin/bash", "-c", escape_names(script)), container)
-    job = _indexed(spec, template(spec, program, {label: spec.name}, of_job=True))
+    pods = template(spec, program, {label: spec.name}, of_job=True)
+    job = _indexed(spec, pods)
     values = {"job": job, "job_spec": job["spec"], "labels": spec.options.labels}
     made = (manifest(name, spec, **values) for name in objects)
     return *claim_template(spec), *made

@@ -45,11 +45,12 @@ def node_kind(infra: str) -> NodeKind:
     """
     kind = _FLAVOURS.get(cloud_of(infra))
     if kind is None:
+        known = ", ".join(_FLAVOURS)
         raise RequestError(
             f"fabbench does not support SkyPilot on {infra}.",
             hint=(
-                f"Use one of {', '.join(_FLAVOURS)} with --infra, optionally with SkyPilot's "
-                "suffix: k8s/my-context."
+                f"Use one of {known} with --infra, optionally with SkyPilot's suffix: "
+                "k8s/my-context."
             ),
         )
     return kind

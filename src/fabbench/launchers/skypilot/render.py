@@ -160,7 +160,8 @@ def _machine(source: RenderInput, nodes: _Nodes) -> Object:
     """
     of_type = source.system
     on_machines = nodes.where is NodeKind.MACHINES
-    if of_type and of_type.cloud in _BY_TYPE & {cloud_of(nodes.infra)}:
+    cloud = cloud_of(nodes.infra)
+    if of_type and of_type.cloud == cloud and cloud in _BY_TYPE:
         return {"instance_type": of_type.name}
     gpus = nodes.share.gpus
     if of_type and gpus:
