@@ -11,7 +11,14 @@ import pytest
 
 from fabbench.runs.store import StoredRun, runs
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import eventually, fabbench, nothing_left, output, start_program
+from tests.support.local_runs import (
+    QUICK,
+    eventually,
+    fabbench,
+    nothing_left,
+    output,
+    start_program,
+)
 
 pytestmark = pytest.mark.local
 
@@ -33,7 +40,11 @@ env = {STANDIN_SPEED = "1.5", STANDIN_DEAF = "1", NCCL_ALGO = "TREE"}
 name = "dead"
 env = {STANDIN_EXIT_AT = "64:0:1"}
 """
-MOST_BYTES = 6_000  # Fewer than the log of an execution has
+BUFFERS = """
+[[arms]]
+name = "prefetch-0"
+env = {FI_TCP_PREFETCH_RBUF_SIZE = "0"}
+"""
 EQUAL = """
 [[arms]]
 name = "simple"
@@ -176,14 +187,18 @@ def test_a_file_that_cannot_be_written_is_said_beside_the_answer(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_full_disk_ends_a_tune(tmp_path: Path) -> None:
-    """Files may have as many bytes as the first log has, and each log of an arm has more."""
+    """Files may have 30 KB, which an execution of three sizes exceeds."""
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 
-    settings = tmp_path / "nccl.conf"
-    words = arguments(tmp_path, FASTER, "-o", str(settings))
-    with start_program(tmp_path / "store", words, before=limit) as running:
+    arms = tmp_path / "arms.toml"
+    arms.write_text(BUFFERS)
+    settings = tmp_path / "tuned.yaml"
+    words = ("tune", "pingpong", "--on", "local", "--fabric", "tcp", *QUICK)
+    sizes = [word for size in ("64", "128", "256") for word in ("--size", size)]
+    how = ("--arms", str(arms), "--max-repeats", "4", "-o", str(settings))
+    with start_program(tmp_path / "store", (*words, *sizes, *how), before=limit) as running:
         _, errors = running.communicate(timeout=120)
     assert running.returncode == 3, errors
     assert "output.log cannot be written: File too large." in errors
