@@ -13,8 +13,9 @@ from fabbench.launchers import renderings
 from tests.support.command_line import runner
 
 LONGEST = 120  # Lines, without what a benchmark runs in Python
-# Of pairs, whose script has both sides: SkyPilot's has tcp, too, Modal's app 45 lines of its own.
-OF_PAIRS = {"skypilot": 125, "modal": 137}
+# Of pairs, whose script has both sides: SkyPilot's has tcp, too, Modal's app 45 lines of its own, a
+# TrainJob a runtime.
+OF_PAIRS = {"skypilot": 125, "modal": 137, "trainjob": 130}
 LONGEST_LINE = 250  # Characters
 IMAGE = ("--image", "example.com/bench:1")  # No public one has every benchmark
 IN_PODS = ("kubernetes", "jobset", "trainjob", "mpijob")
