@@ -36,7 +36,7 @@ def test_documents_have_the_name_alone(form: str) -> None:
     if form == "modal":
         assert f'INHERITED = ("{NAME}",)' in done.stdout
         ast.parse(done.stdout)
-    if form in {"kubernetes", "mpijob"}:
+    if form in {"kubernetes", "jobset", "trainjob", "mpijob"}:
         assert f"secretKeyRef: {{name: fabbench-rendered, key: {NAME}}}" in done.stdout
         assert f'secret generic fabbench-rendered --from-literal {NAME}="${NAME}"' in done.stdout
     if form == "skypilot":

@@ -1,4 +1,4 @@
-"""`fabbench render --as kubernetes|mpijob`.
+"""`fabbench render --as kubernetes|jobset|trainjob|mpijob`.
 
 Documents that contact nothing, and that a cluster takes.
 """
@@ -18,6 +18,9 @@ from fabbench.cli import cli
 from fabbench.launchers.pod_options import yaml_documents
 from tests.support.command_line import runner
 from tests.support.kubernetes import Cluster
+from tests.support.kubernetes_schema import schema_problems
+
+EIGHT = ("--pod-request", "nvidia.com/gpu=8")
 
 
 def render(form: str, *more: str, benchmark: str = "nccl") -> Result:
@@ -90,6 +93,75 @@ def test_osu_in_pods_and_in_an_mpijob() -> None:
     assert refused.exit_code == 2
     assert "has no osu" in refused.stderr
     assert "docker/" not in refused.stderr
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "torch", "pingpong"])
+def test_a_jobset_and_a_trainjob_have_the_indexed_job(benchmark: str) -> None:
+    """Pods have the names that JobSet gives them, and Kueue finds its label."""
+    words = ("--ab", "--instance-type", "p5.48xlarge", "--image", "example.com/bench:1")
+    queue = {"kueue.x-k8s.io/queue-name": "team"}
+    words += ("--pod-label", "kueue.x-k8s.io/queue-name=team")
+    *_, job = documents("kubernetes", *words, benchmark=benchmark)
+    (jobset,) = documents("jobset", *words, benchmark=benchmark)
+    runtime, trainjob = documents("trainjob", *words, benchmark=benchmark)
+    name = "fabbench-rendered"
+    for made, version, kind in (
+        (job, "batch/v1", "Job"),
+        (jobset, "jobset.x-k8s.io/v1alpha2", "JobSet"),
+        (trainjob, "trainer.kubeflow.org/v1alpha1", "TrainJob"),
+    ):
+        assert (made["apiVersion"], made["kind"]) == (version, kind)
+        assert made["metadata"] == {"name": name, "labels": queue}
+    assert trainjob["spec"] == {"runtimeRef": {"kind": "TrainingRuntime", "name": name}}
+    assert (runtime["apiVersion"], runtime["kind"], runtime["metadata"]) == (
+        trainjob["apiVersion"],
+        "TrainingRuntime",
+        {"name": name},
+    )
+    assert runtime["spec"]["mlPolicy"] == {"numNodes": 2}
+    (usual,) = job["spec"]["template"]["spec"]["containers"]
+    script = usual["args"][0].replace(f"{name}-%g", f"{name}-node-0-%g")
+    (of_set,) = jobset["spec"].pop("replicatedJobs")
+    (of_runtime,) = runtime["spec"]["template"]["spec"].pop("replicatedJobs")
+    assert jobset["spec"] == runtime["spec"]["template"]["spec"] == {}  # nothing is restarted
+    ancestor = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    assert of_runtime["template"].pop("metadata") == {"labels": ancestor}
+    for made, container in ((of_set, usual["name"]), (of_runtime, "node")):
+        spec = made["template"]["spec"]
+        assert made == {"name": "node", "template": {"spec": spec}}
+        assert list(schema_problems(spec, "V1JobSpec")) == []
+        pod = spec["template"]["spec"]
+        assert pod["containers"] == [{**usual, "name": container, "args": [script]}]
+        (apart,) = pod["affinity"]["podAntiAffinity"].popitem()[1]
+        assert apart["labelSelector"]["matchLabels"] == {"jobset.sigs.k8s.io/jobset-name": name}
+        assert spec["completionMode"] == "Indexed"
+
+
+def test_pods_have_as_many_gpus_as_are_asked_for() -> None:
+    words = ("--fabric", "tcp", "--instance-type", "h100-ib")
+    for more, gpus in ((), "8"), (("--gpus", "4"), "4"), (("--gpus", "4", *EIGHT), "8"):
+        *_, job = documents("kubernetes", *words, *more)
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
+        ranks = 4 if more else 8
+        assert f"ranks=$(({ranks} * " in container["args"][0].replace("$$", "$")
+
+
+@pytest.mark.parametrize("form", ["kubernetes", "jobset", "trainjob", "mpijob"])
+def test_huge_pages_are_requested_where_users_say_so(form: str) -> None:
+    """A pod that requests them stays pending on nodes that have none."""
+    said = "# Where nodes have huge pages, add --pod-request hugepages-2Mi=5120Mi"
+    p5 = ("--efa", "--instance-type", "p5.48xlarge")
+    without, pages, tcp = (
+        render(form, *more).stdout
+        for more in (
+            p5,
+            (*p5, "--pod-request", "hugepages-2Mi=5120Mi"),
+            ("--fabric", "tcp", "--instance-type", "h100-ib"),
+        )
+    )
+    assert [said in text for text in (without, pages, tcp)] == [True, False, False]
+    assert ["hugepages-2Mi: 5120Mi" in text for text in (without, pages)] == [False, True]
 
 
 def test_an_mpijob_runs_both_configurations_by_itself() -> None:

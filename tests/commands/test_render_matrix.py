@@ -13,11 +13,13 @@ from fabbench.launchers import renderings
 from tests.support.command_line import runner
 
 LONGEST = 120  # Lines, without what a benchmark runs in Python
-# Of pairs, whose script has both sides: SkyPilot's has tcp, too, Modal's app 45 lines of its own.
-OF_PAIRS = {"skypilot": 125, "modal": 137}
+# Of pairs, whose script has both sides: SkyPilot's has tcp, too, Modal's app 45 lines of its own, a
+# TrainJob a runtime.
+OF_PAIRS = {"skypilot": 125, "modal": 137, "trainjob": 130}
 LONGEST_LINE = 250  # Characters
 IMAGE = ("--image", "example.com/bench:1")  # No public one has every benchmark
-IN_IMAGES = {"kubernetes", "mpijob", "modal", "skypilot"}
+IN_PODS = ("kubernetes", "jobset", "trainjob", "mpijob")
+IN_IMAGES = {*IN_PODS, "modal", "skypilot"}
 DEVICE = ("--device", "mlx5_0")  # Which only the machines know
 BENCHMARKS: Mapping[str, Sequence[str]] = {"perftest": DEVICE, "fabtests": DEVICE}
 IB = ("--pod-request", "rdma/ib=1")  # How a cluster of one's own names it, only its nodes know
@@ -54,7 +56,7 @@ def refused(form: str, *words: str) -> str:
 def test_every_benchmark_has_a_short_document(cells: list[tuple[str, str, str]]) -> None:
     for system, form, benchmark in cells:
         words = [benchmark, "--instance-type", system, *BENCHMARKS.get(benchmark, ())]
-        if form in {"kubernetes", "mpijob"}:
+        if form in IN_PODS:
             words += SYSTEMS[system]
         text = rendered(form, *words, *(IMAGE if form in IN_IMAGES else ()))
         text = re.sub(r"(?s)<<'PYTHON'\n.*?\n\s*PYTHON\n", "\n", text)
@@ -63,7 +65,7 @@ def test_every_benchmark_has_a_short_document(cells: list[tuple[str, str, str]])
         assert max(map(len, lines)) <= LONGEST_LINE, (system, form, benchmark)
 
 
-@pytest.mark.parametrize("form", ["kubernetes", "mpijob"])
+@pytest.mark.parametrize("form", IN_PODS)
 @pytest.mark.parametrize(
     "words",
     [

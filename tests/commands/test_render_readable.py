@@ -19,7 +19,8 @@ from tests.support.paths import EXAMPLES
 LONGEST = 100
 LONGEST_LINE = 250  # Characters
 MANIFEST = 145  # Lines of YAML and script together
-FORMS = ("script", "slurm", "skypilot", "mpijob", "kubernetes")
+FORMS = ("script", "slurm", "skypilot", "mpijob", "kubernetes", "jobset", "trainjob")
+OF_INDEXED_JOBS = ("kubernetes", "jobset", "trainjob")
 BENCHMARKS = (
     ("nccl", "--ab"),
     ("nvshmem", "--efa"),
@@ -74,11 +75,12 @@ def test_files_are_short_clean_and_say_how_they_were_made(
         # What a benchmark runs in Python stands there as it is.
         lines = re.sub(r"(?s)<<'PYTHON'\n.*?\n\s*PYTHON\n", "\n", text).splitlines()
         assert max(map(len, lines)) <= LONGEST_LINE, (form, words)
-        most = {"kubernetes": MANIFEST, "mpijob": MANIFEST, "skypilot": 140}.get(form, LONGEST)
+        others = {"script": LONGEST, "slurm": LONGEST, "skypilot": 140}
+        most = others.get(form, MANIFEST)
         assert len(lines) <= most, (form, words)
         if words == BENCHMARKS[0]:
-            shortest = {"script": 75, "slurm": 75, "skypilot": 95, "kubernetes": 105}
-            assert len(lines) <= shortest.get(form, LONGEST)
+            shortest = {"script": 75, "slurm": 75, "skypilot": 95, "mpijob": LONGEST}
+            assert len(lines) <= shortest.get(form, 115)
         command = lines[1] if lines[0].startswith("#!") else lines[0]
         assert command.startswith(
             f"# fabbench render {' '.join(words)} --as {form} --instance-type p5.48xlarge"
@@ -210,7 +212,7 @@ def test_as_many_nodes_are_measured_as_the_file_is_edited_to(form: str, tmp_path
     script = script_of(form, rendered(form, "nccl", "--efa", *mpirun)).replace(
         "/etc/mpi", str(tmp_path)
     )
-    if form == "kubernetes":  # its pods log in to each other before that
+    if form in OF_INDEXED_JOBS:  # whose pods log in to each other before that
         script = script.replace("nodes=2", "nodes=4")
         lines = [
             line for line in script.splitlines() if line.startswith(("nodes=", "mapfile", "ranks="))

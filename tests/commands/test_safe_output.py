@@ -190,7 +190,7 @@ def test_what_names_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str
         (plain,),
     ):
         assert "Error: " in run(*words)
-    for form in ("script", "slurm", "skypilot", "modal", "mpijob"):
+    for form in ("script", "slurm", "skypilot", "modal", "mpijob", "trainjob"):
         render = (
             "render",
             "nccl",

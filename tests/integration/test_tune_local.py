@@ -3,6 +3,7 @@
 Arms are really faster or slower: the stand-in's speed is one of their variables.
 """
 
+import resource
 import signal
 from pathlib import Path
 
@@ -10,7 +11,14 @@ import pytest
 
 from fabbench.runs.store import StoredRun, runs
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import eventually, fabbench, nothing_left, output, start_program
+from tests.support.local_runs import (
+    QUICK,
+    eventually,
+    fabbench,
+    nothing_left,
+    output,
+    start_program,
+)
 
 pytestmark = pytest.mark.local
 
@@ -32,11 +40,18 @@ env = {STANDIN_SPEED = "1.5", STANDIN_DEAF = "1", NCCL_ALGO = "TREE"}
 name = "dead"
 env = {STANDIN_EXIT_AT = "64:0:1"}
 """
+BUFFERS = """
+[[arms]]
+name = "prefetch-0"
+env = {FI_TCP_PREFETCH_RBUF_SIZE = "0"}
+"""
 EQUAL = """
 [[arms]]
 name = "simple"
 env = {NCCL_PROTO = "SIMPLE"}
 """
+
+USED = ("run", "nccl", "--on", "local", "--gpus", "2", "--bin-dir", str(STANDIN), "-e", "1K")
 
 
 def arguments(folder: Path, arms: str, *more: str) -> tuple[str, ...]:
@@ -70,6 +85,10 @@ def test_what_is_faster_is_confirmed_and_written(tmp_path: Path) -> None:
     assert second.id in text
     assert 'STANDIN_SPEED: "1.5"' in text
     assert nothing_left(store)
+    used = (*USED, "--config", str(settings), "--variant", "tuned")
+    assert "Tune again" not in fabbench(store, *used).stderr
+    elsewhere = fabbench(store, *used, "--virtual-nodes", "2")
+    assert "tuned was measured with nodes=1," in elsewhere.stderr
     assert fabbench(store, "show", first.id).returncode in {0, 4}
 
 
@@ -130,6 +149,63 @@ def test_a_tuner_csv_has_a_row_for_all_that_nccl_asks_for(tmp_path: Path) -> Non
     _, second, third = stored(tmp_path / "store")
     assert third.name == f"choices-{second.id}"
     assert {execution.configuration for execution in third.executions} == {"default"}
+
+
+@pytest.mark.slow
+def test_a_csv_whose_last_run_failed_is_written_by_going_on(tmp_path: Path) -> None:
+    """What won is not measured again."""
+    file = tmp_path / "tuner.csv"
+    store = tmp_path / "store"
+    trees = '[[arms]]\nname = "tree"\nenv = {NCCL_ALGO = "TREE"}\n'
+    speed = ("--env", "STANDIN_SPEED_TREE=1.5")
+    words = arguments(tmp_path, trees, *speed, "-o", str(file))
+    # 8 B is a size of the last run only
+    done = fabbench(store, *words, STANDIN_EXIT_AT="8:0:1")
+    assert done.returncode == 3, done.stderr
+    first, second, third = stored(store)
+    assert f"What won is stored. To go on: fabbench run --resume {second.path}" in done.stderr
+    assert third.name == f"choices-{second.id}"
+    assert not file.exists()
+    before = [(run.path, run.schedule) for run in (first, second)]
+    again = fabbench(store, "run", "--resume", str(second.path))
+    assert again.returncode == 0, again.stderr
+    assert f"allreduce,1048576,{2**64 - 1},tree,simple,16,1,2" in file.read_text()
+    after = stored(store)
+    assert [(run.path, run.schedule) for run in after[:2]] == before
+    assert len(after) == 4
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_written_is_said_beside_the_answer(tmp_path: Path) -> None:
+    words = arguments(tmp_path, FASTER, "--format", "conf", "-o", "/dev/full")
+    with start_program(tmp_path / "store", words) as running:
+        _, errors = running.communicate(timeout=120)
+    assert running.returncode == 3, errors
+    assert "/dev/full could not be written or read: No space left on device" in errors
+    assert "Better than the default, and nowhere likely slower: STANDIN_SPEED=1.5" in errors
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_a_tune(tmp_path: Path) -> None:
+    """Files may have 30 KB, which an execution of three sizes exceeds."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    arms = tmp_path / "arms.toml"
+    arms.write_text(BUFFERS)
+    settings = tmp_path / "tuned.yaml"
+    words = ("tune", "pingpong", "--on", "local", "--fabric", "tcp", *QUICK)
+    sizes = [word for size in ("64", "128", "256") for word in ("--size", size)]
+    how = ("--arms", str(arms), "--max-repeats", "4", "-o", str(settings))
+    with start_program(tmp_path / "store", (*words, *sizes, *how), before=limit) as running:
+        _, errors = running.communicate(timeout=120)
+    assert running.returncode == 3, errors
+    assert "output.log cannot be written: File too large." in errors
+    assert "Not decided." in errors
+    assert "Traceback" not in errors
+    assert not settings.exists()
+    assert nothing_left(tmp_path / "store")
 
 
 def test_a_tuner_csv_stands_for_algorithms_and_protocols_alone(tmp_path: Path) -> None:

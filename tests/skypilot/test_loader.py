@@ -91,3 +91,34 @@ def test_it_takes_tasks_of_systems_without_a_type_of_its_own(tmp_path: Path) -> 
     for system, task in tasks.items():
         assert "error" not in task, (system, task)
         assert (task["network_tier"], task["accelerators"]) == ("best", {gpus[system]: 8})
+
+
+def test_it_takes_tasks_for_other_clouds(tmp_path: Path) -> None:
+    """What it says of a fabric it checks at launch, not here."""
+    systems = {
+        "azure/eastus": "Standard_ND96isr_H100_v5",
+        "gcp/us-central1": "a3-highgpu-8g",
+        "lambda": "8xH100",
+        "nebius/eu-north1": "gpu-h200-sxm",
+        "ssh/pool": "h100-ib",
+    }
+    texts = {}
+    for infra, system in systems.items():
+        words = ["render", "nccl", "--as", "skypilot", "--instance-type", system]
+        words += ["--fabric", "ib" if infra.startswith("nebius") else "tcp", "--infra", infra]
+        words += ["--toleration", "team"] if infra.startswith("ssh") else []
+        done = runner().invoke(cli, words)
+        assert done.exit_code == 0, done.stderr
+        texts[infra] = done.stdout
+    keys, tasks = loaded(tmp_path, texts)
+    for infra, task in tasks.items():
+        assert "error" not in task, (infra, task)
+        assert task["infra"] == infra
+        gpu = {"nebius/eu-north1": "H200"}.get(infra, "H100")
+        if infra.startswith("azure"):
+            assert task["instance_type"] == systems[infra]
+        else:
+            assert task["accelerators"] == {gpu: 8}
+        assert task["network_tier"] == ("best" if infra.startswith("nebius") else None)
+    assert ["ssh", "pod_config"] in keys
+    assert [*tasks["ssh/pool"]["config"]] == ["ssh"]

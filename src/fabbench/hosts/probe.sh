@@ -123,8 +123,12 @@ settings() {
         s/^/setting'"$tab"'/
         p
     }'
-    for file in /etc/nccl.conf "$HOME/.nccl.conf"; do
-        [ -e "$file" ] && printf 'file\t%s\n' "$file"
+    # What fabbench tune wrote says what it was measured with
+    for file in /etc/nccl.conf "$HOME/.nccl.conf" "$NCCL_CONF_FILE"; do
+        [ -f "$file" ] && printf 'file\t%s\n' "$file$(sed -n '/^# Measured with/{
+            s/^# M\(.*\)\. Elsewhere.*/ (m\1)/p
+            q
+        }' "$file" 2>/dev/null)"
     done
 }
 
@@ -224,7 +228,7 @@ software() {
     IFS=:$newline
     for folder in $libraries $LD_LIBRARY_PATH; do
         for file in "${folder%/}"/libnccl*.so* "${folder%/}"/libnvshmem_host*.so*; do
-            [ -e "$file" ] && printf 'library\t%s\n' "$file"
+            [ -f "$file" ] && printf 'library\t%s\n' "$file"
         done
     done
     IFS=$newline

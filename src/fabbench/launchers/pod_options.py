@@ -31,10 +31,11 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 Object: TypeAlias = dict[str, Any]
 """An object of a cluster, or a part of one, as the API takes and returns it."""
 Objects: TypeAlias = Sequence[Object]
-# Labels by which fabbench, Jobs and the MPI operator find pods.
+# Labels by which fabbench, Jobs, JobSets and Kubeflow find pods.
 _RESERVED = re.compile(
     r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"
-    r"(?:batch|statefulset)\.kubernetes\.io/.*|training\.kubeflow\.org/.*"
+    r"(?:batch|statefulset)\.kubernetes\.io/.*|train(?:ing|er)\.kubeflow\.org/.*|"
+    r"jobset\.sigs\.k8s\.io/.*"
 )
 
 

@@ -13,6 +13,7 @@ from fabbench.model.options import (
     INTERFACE,
     MPIRUN,
     Environment,
+    Text,
     Truth,
     Type,
     flat,
@@ -161,6 +162,12 @@ class Variant:
         Truth(),
         "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. "
         "[kubernetes]",
+    )
+    measured: str = option(
+        Text(),
+        "What its settings were measured with, as fabbench tune writes it: a run with something "
+        "else says so.",
+        unset="",
     )
 
     def __str__(self) -> str:

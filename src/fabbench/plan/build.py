@@ -54,7 +54,8 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
 def _require_variant(variant: Variant, benchmark: str, inventory: Inventory) -> None:
     """Raise FabbenchError for a variant that a target cannot have, or an image that is unfit."""
     # Environment variables can be set on any target.
-    only_variables = replace(variant, env={}) == Variant(name=variant.name)
+    others = replace(variant, env={}, measured="")
+    only_variables = others == Variant(name=variant.name)
     if variant.name not in inventory.variants and not only_variables:
         raise RequestError(
             f"The target {inventory.target} does not support what the variant {variant.name} "

@@ -44,6 +44,7 @@ from fabbench.runs.load_columns import load, matching_column, stored_columns, wi
 from fabbench.runs.store import RunWriter, StoredRun, document_of, write_verdict
 from fabbench.runs.summary import LAST_GOOD, last_good, write_summary
 from fabbench.runs.sweep import same_nodes
+from fabbench.runs.tuned_settings import elsewhere
 
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
@@ -185,7 +186,8 @@ def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
     allocated. Any later error is part of the result.
     """
     if resume is not None:
-        if all(each.is_ok for each in resume.executions):
+        # What steers may go on with another run, from what this one has
+        if steering is None and all(each.is_ok for each in resume.executions):
             raise RequestError(
                 f"All executions of run {resume.id} are ok.",
                 hint=f"Measure again: fabbench rerun {resume.id}.",
@@ -199,7 +201,10 @@ def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
         request.target, needs, held, measure
     )
     with closing(writer):
-        return _result(request, baseline, writer, measured, release_failure)
+        result = _result(request, baseline, writer, measured, release_failure)
+    for sentence in dict.fromkeys(elsewhere(request, writer.run, result.columns)):
+        notify(sentence)
+    return result
 
 
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:

@@ -234,6 +234,10 @@ def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, pl
     A sweep may name its nodes in another order; so may no other run, whose ranks follow it.
     """
     now = document_of(request, inventory, plan, run.sweep)
+    schedule = now.schedule
+    before = run.document.schedule
+    if request.adaptive:  # Once it was decided, those that were carried out are left
+        schedule = tuple(each for each in schedule if each in before)
     ordered = sorted if run.sweep else list
     for name, was, wanted in (
         ("nodes", ordered(run.hosts), ordered(host.name for host in now.hosts)),
@@ -241,7 +245,7 @@ def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, pl
         # As they are stored: JSON has lists for tuples.
         ("options", run.options, json.loads(json.dumps(now.request.options))),
         ("environment", run.request.env, now.request.env),
-        ("executions", run.document.schedule, now.schedule),
+        ("executions", before, schedule),
     ):
         if was != wanted:
             raise RequestError(

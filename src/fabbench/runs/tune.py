@@ -17,7 +17,7 @@ from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.tuning import Samples, TunedSize, Tuning
 from fabbench.benchmarks import benchmark_named
-from fabbench.model.errors import Exit, MachineError, worst
+from fabbench.model.errors import Exit, MachineError
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution, Variant
@@ -27,6 +27,7 @@ from fabbench.runs.execute import Logs
 from fabbench.runs.load_columns import stored_columns
 from fabbench.runs.run import Columns, RunResult, run
 from fabbench.runs.store import StoredRun
+from fabbench.runs.tuned_settings import measured_with
 
 if TYPE_CHECKING:
     from fabbench.analysis.statistics import TwoSamples
@@ -51,16 +52,21 @@ class Tune(NamedTuple):
     def status(self) -> Exit:
         """Return the exit status: an arm may fail, the default may not."""
         result = self.result
-        ended_early = result.interrupted or result.failure or result.release_failure
-        if ended_early or (self.tuning.open and not self._found):
-            return worst(result.status, Exit.UNTRUSTED)
-        return Exit.FINE
+        if result.interrupted or result.failure or result.release_failure:
+            return result.status
+        is_open = self.tuning.open and not self._found
+        return Exit.UNTRUSTED if is_open else Exit.FINE
 
     @property
     def winners(self) -> list[Variant]:
         """Return the arms that lead at some sizes, or the one that is best of all."""
         found = () if self.status else self._found
         return [each for each in self.request.target.variants if each.name in found]
+
+    @property
+    def measured(self) -> str:
+        """Return what it was measured with."""
+        return measured_with(StoredRun(self.result.path), self.result.columns[-1])
 
     @property
     def _found(self) -> set[str]:

@@ -7,6 +7,7 @@ then what NCCL chose by itself, then what NCCL can always run.
 """
 
 import itertools
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,8 @@ def rows(made: Tune, **more: Any) -> list[str]:
     try:
         return _rows(made, more)
     except BaseException as error:
-        error.add_note("What won is stored, see fabbench runs. The file is lost: tune again.")
+        path = shlex.quote(str(made.result.path))
+        error.add_note(f"What won is stored. To go on: fabbench run --resume {path}")
         raise
 
 

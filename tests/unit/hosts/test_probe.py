@@ -133,6 +133,19 @@ def test_settings_are_reported_and_nothing_else_of_the_environment() -> None:
     }
 
 
+def test_files_of_settings_are_reported_with_what_they_were_measured_with(tmp_path: Path) -> None:
+    own = tmp_path / ".nccl.conf"
+    own.write_text("NCCL_ALGO=RING\n")
+    tuned = tmp_path / "tuned.conf"
+    tuned.write_text(
+        "# Written by fabbench tune nccl\n"
+        "# Measured with nodes=2,GPU=NVIDIA H100. Elsewhere, measure again.\nNCCL_ALGO=RING\n"
+    )
+    env = {"HOME": str(tmp_path), "NCCL_CONF_FILE": str(tuned)}
+    seen = f"{tuned} (measured with nodes=2,GPU=NVIDIA H100)"
+    assert read_probe(ask(env=env)).nccl_conf[-2:] == (str(own), seen)
+
+
 @pytest.mark.slow
 def test_nothing_is_written(tmp_path: Path) -> None:
     ask("mpirun", env={"TMPDIR": str(tmp_path), "HOME": str(tmp_path)})

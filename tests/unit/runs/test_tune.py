@@ -1,5 +1,6 @@
 """Whether an arm ran what it claims, what a tune says and returns, and when its time begins."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +12,10 @@ from fabbench.model.errors import Exit
 from fabbench.model.log import Facts, Outcome
 from fabbench.model.plan import Configuration, Variant
 from fabbench.plan.arms import DEFAULT
+from fabbench.remote.transport import HostGoneError
 from fabbench.report.templates import template
 from fabbench.runs import tune
+from fabbench.runs.document import StoreError
 from fabbench.runs.run import RunResult
 from fabbench.runs.tune import Tune, why_void, with_arms
 from tests.support.logs_by_hand import log
@@ -82,6 +85,23 @@ def test_a_gain_beside_a_loss_is_called_so(*, confirms: bool) -> None:
     made.tuning.open = []
     assert (made.status, made.winners) == (Exit.FINE, [])
     assert "Nothing beats the default everywhere" in said(made)
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        ({"failure": HostGoneError("node1 is gone.")}, Exit.REFUSED),
+        ({"failure": StoreError("No space left.")}, Exit.REFUSED),
+        ({"release_failure": HostGoneError("node1 is gone.")}, Exit.REFUSED),
+        ({"interrupted": True, "failure": StoreError("")}, Exit.INTERRUPTED),
+    ],
+)
+def test_what_is_lost_decides_nothing(ended: dict[str, Any], status: Exit) -> None:
+    made = better_at_one_size(by_size=True)
+    assert made.winners
+    lost = made._replace(result=replace(made.result, **ended))
+    assert (lost.status, lost.winners) == (status, [])
+    assert "fast won" not in said(lost)
 
 
 def test_the_time_begins_with_the_first_execution(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,4 +136,4 @@ def test_without_the_last_run_it_is_said_what_is_left(
     monkeypatch.setattr(tuner_csv, "run", choosing([], own))
     with pytest.raises(raised) as error:
         rows(confirmed(tmp_path, KNOWN))
-    assert "stored" in error.value.__notes__[0]
+    assert f"fabbench run --resume {tmp_path}" in error.value.__notes__[0]

@@ -111,13 +111,20 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     return job, *claim_template(spec, live=True)
 
 
-def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
-    """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
+def indexed_job(
+    spec: RunSpec, script: str, objects: Sequence[str], label: str, container: str
+) -> tuple[Object, ...]:
+    """Return `objects` of a Job whose pods all run `script` with bash.
+
+    `label` is that of pods which has the name of what makes them; `container`: its name.
+    """
     # Else Kubernetes replaces $(NAME) in an argument.
-    container = benchmark_container(spec, ("/bin/bash", "-c", escape_names(script)))
-    pods = template(spec, container, {"job-name": spec.name}, of_job=True)
+    program = benchmark_container(spec, ("/bin/bash", "-c", escape_names(script)), container)
+    pods = template(spec, program, {label: spec.name}, of_job=True)
     job = _indexed(spec, pods)
-    return *claim_template(spec), manifest("service", spec), job
+    values = {"job": job, "job_spec": job["spec"], "labels": spec.options.labels}
+    made = (manifest(name, spec, **values) for name in objects)
+    return *claim_template(spec), *made
 
 
 def _indexed(spec: RunSpec, pods: Object, *, live: bool = False) -> Object:

@@ -14,7 +14,7 @@ from fabbench.launchers import NODES, Rendering, RenderInput, refuse_images, req
 from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import pod_inventory, reject_profile_conflicts
-from fabbench.launchers.kubernetes.manifests import RunSpec, indexed_job
+from fabbench.launchers.kubernetes.manifests import CONTAINER, RunSpec, indexed_job
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -22,8 +22,8 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 
 _INDEXED = """\
-An Indexed Job for kubectl apply -f FILE. Private keys never leave the pod. The first one's log:
-kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
+{what} for kubectl apply -f FILE. Private keys never leave the pod. The first one's log:
+kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,{label}={name} --tail=-1 |
   fabbench compare -"""
 
 
@@ -48,12 +48,12 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     options = target.options_as(ClusterPodOptions)
     refuse_images(target.variants, "one job")
     amounts = options.pod_requests
-    needs_gpus = source.inventory.hosts[0].gpus > 0  # All are alike
+    gpus = source.inventory.hosts[0].gpus  # All are alike
     of_type = source.system
-    resources = pod_resources(of_type, options.profile, gpus=needs_gpus)
+    resources = pod_resources(of_type, options.profile, gpus=gpus > 0)
     if resources == PodResources() and not amounts:
         raise RequestError("What pods request of the nodes is unknown.", hint=_REQUESTS)
-    resources = override_resources(resources, amounts)
+    resources = override_resources(replace(resources, gpus=gpus), amounts)
     # Nodes have the names of a cloud as their label, and HyperPod's begin with ``ml.``
     label = of_type.name if of_type and of_type.cloud else ""
     if label and options.instance_type.lower().startswith("ml."):
@@ -83,6 +83,8 @@ def rendered_spec(source: RenderInput) -> RunSpec:
 _REQUESTS = """\
 Pass their type (--instance-type p5.48xlarge), or --pod-request nvidia.com/gpu=8 and the same for \
 the NICs, as kubectl describe node names them."""
+_HUGE_PAGES = """
+Where nodes have huge pages, add --pod-request hugepages-2Mi=5120Mi: EFA uses them."""
 _WAYS = """\
 Pass --pod-request with the NICs as kubectl describe node names them, such as rdma/ib=1, or \
 --cluster-profile; for nvlink --resource-claim, or --cluster-profile imex."""
@@ -91,6 +93,8 @@ Pass --pod-request with the NICs as kubectl describe node names them, such as rd
 def about(source: RenderInput, spec: RunSpec, text: str) -> str:
     """Return the comment of a document: its command, a text, how to make its Secret."""
     comment = source.command + text
+    if spec.profile.huge_pages and not spec.resources.huge_pages:
+        comment += _HUGE_PAGES
     if spec.secrets:
         values = " ".join(f'--from-literal {name}="${name}"' for name in spec.secrets)
         comment += f"\nFirst: kubectl create secret generic {spec.name} {values}"
@@ -103,6 +107,14 @@ class KubernetesManifests(Rendering):
     name = "kubernetes"
     inherits = True
     options: type[ClusterPodOptions] = KubernetesOptions
+    what = "An Indexed Job"
+    objects: tuple[str, ...] = ("service", "indexed")
+    """What is made of the Job: parts of manifests.yaml."""
+    label = "job-name"
+    """The label of pods that has the name of what makes them."""
+    first_names = "{name}"
+    """Names of pods, without their number."""
+    container = CONTAINER
 
     @override
     def inventory(self, target: Target, needs: Needs) -> Inventory:
@@ -113,22 +125,27 @@ class KubernetesManifests(Rendering):
         return pod_inventory(target, needs, options.instance_type, nodes, options.pod_requests)
 
     def render(self, source: RenderInput) -> str:
-        """Write a Job that runs by itself, and its Service."""
+        """Write a Job that runs by itself, and what gives its pods names."""
         spec = rendered_spec(source)
+        names = {"what": self.what, "label": self.label, "name": spec.name}
         logging_in = log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e")
-        opening = script_template("fabbench.launchers.kubernetes", "opening.txt")
+        opening = script_template("fabbench.launchers.kubernetes", "opening.txt").render(
+            spec=spec, log_in=logging_in, first_names=self.first_names.format(**names)
+        )
         target = source.script_target(
             hosts="",  # the opening reads them
-            opening=opening.render(spec=spec, log_in=logging_in),
+            opening=opening,
             at_exit="complete",  # By which the first pod lets the others go: see `log_in`
             in_pod=True,
             chosen_by_variable=False,  # a job runs all of them
             inventory=None,  # such a script does not read NIC counters
         )
         script = script_body(source.plan, target)
-        comment = about(source, spec, _INDEXED.replace("@NAME@", spec.name))
-        text = yaml_documents(indexed_job(spec, script), comment, compact=True)
-        return text.replace("\n---\n", "\n", 1)  # the first document needs no mark
+        objects = indexed_job(spec, script, self.objects, self.label, self.container)
+        documents = yaml_documents(
+            objects, about(source, spec, _INDEXED.format(**names)), compact=True
+        )
+        return documents.replace("\n---\n", "\n", 1)  # the first document needs no mark
 
 
 RENDERING = KubernetesManifests()

@@ -20,29 +20,36 @@ class NodeKind(StrEnum):
     """The kind of a task's nodes."""
 
     PODS = "pods"
-    MACHINES = "machines"  # EC2 instances
+    MACHINES = "machines"  # Of a cloud, such as EC2 instances
     SLURM = "slurm"
 
 
 _FLAVOURS = {
     "k8s": NodeKind.PODS,
     "kubernetes": NodeKind.PODS,
-    "aws": NodeKind.MACHINES,
+    "ssh": NodeKind.PODS,
     "slurm": NodeKind.SLURM,
+    **dict.fromkeys(("aws", "azure", "gcp", "lambda", "nebius"), NodeKind.MACHINES),
 }
 
 
+def cloud_of(infra: str) -> str:
+    """Return what SkyPilot calls the cloud of ``aws/REGION/ZONE``."""
+    return infra.partition("/")[0].lower()
+
+
 def node_kind(infra: str) -> NodeKind:
-    """Parse ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
+    """Parse ``k8s/CONTEXT``, ``ssh/POOL``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
 
     Raise RequestError for others.
     """
-    kind = _FLAVOURS.get(infra.partition("/")[0].lower())
+    kind = _FLAVOURS.get(cloud_of(infra))
     if kind is None:
+        known = ", ".join(_FLAVOURS)
         raise RequestError(
             f"fabbench does not support SkyPilot on {infra}.",
             hint=(
-                "Use one of k8s, aws and slurm with --infra, optionally with SkyPilot's suffix: "
+                f"Use one of {known} with --infra, optionally with SkyPilot's suffix: "
                 "k8s/my-context."
             ),
         )
@@ -57,7 +64,8 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
 
     infra: str = option(
         Text("a SkyPilot infrastructure", "PLACE", r"^[A-Za-z0-9][A-Za-z0-9@:._*/-]*$"),
-        "SkyPilot infrastructure: k8s, k8s/CONTEXT, aws/REGION, slurm/CLUSTER.",
+        "SkyPilot infrastructure: k8s, k8s/CONTEXT, ssh/POOL, slurm/CLUSTER; machines of aws, "
+        "azure, gcp, lambda or nebius, such as aws/REGION.",
         default="k8s",
     )
     image: str = option(
@@ -70,7 +78,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
     )
     network_tier: str | None = option(
         Choice(("best", "standard")),
-        "SkyPilot's network_tier. Default: best on aws with EFA.",
+        "SkyPilot's network_tier. Default: best where it gives the fabric.",
         RARE,
     )
     cluster_name: str | None = option(

@@ -21,17 +21,21 @@ from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_SKYPILOT, READ_SLURM, SSH, ScriptTarget
 from fabbench.launchers import Rendering, RenderInput, require_way
 from fabbench.launchers.pod_options import Object, PodOptions, filled, forms, yaml_documents
-from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions
+from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions, cloud_of
 from fabbench.model.errors import RequestError
 from fabbench.model.options import declared
 
 _GIB = 1024  # in MiB
 # GPUs that come with several sizes of memory → the size that SkyPilot's name leaves out.
 _UNNAMED_GIB = {"A100": 40, "V100": 16}
+_MACHINE_NAMES = {"a3-megagpu-8g": "H100-MEGA"}  # Whose GPUs have a name for the machine alone
+_BY_TYPE = {"aws", "azure"}  # Where SkyPilot takes the catalog's names of machines
 
 
 def accelerator(instance: System) -> str:
     """Return SkyPilot's name for an instance type's GPUs, such as ``A100-80GB``."""
+    if instance.name in _MACHINE_NAMES:
+        return _MACHINE_NAMES[instance.name]
     name = instance.gpu_model.replace(" ", "")
     gib = (instance.gpu_memory_mib or 0) // _GIB
     # Of a model with one size of memory, no name has it.
@@ -68,13 +72,14 @@ def task(source: RenderInput) -> Object:
     planned = source.plan
     nodes = _node_info(source)
     options = source.options_as(SkyPilotOptions)
-    uses_machine_image = (
-        nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
-    )
+    cloud = cloud_of(nodes.infra)
+    uses_machine_image = cloud == "aws" and not nodes.image and not source.request.target.bin_dirs
     # The machine image has the programs, in folders that are not in PATH.
     set_path = _IMAGE_OF_MACHINES if uses_machine_image else ""
     profile = nodes.share.profile
     user_set = any(getattr(options, name) for name in declared(PodOptions))
+    # Without the user's options or a fabric, pods stay as SkyPilot makes them.
+    changed = nodes.where is NodeKind.PODS and (profile or user_set)
     values = {
         "name": f"fabbench-{planned.benchmark}",
         "nodes": nodes,
@@ -83,8 +88,8 @@ def task(source: RenderInput) -> Object:
         "network_tier": _network_tier(source, nodes),
         "fabric": "all" if len(planned.configurations) > 1 else "",
         "on_slurm": nodes.where is NodeKind.SLURM,
-        # Without the user's options or a fabric, pods stay as SkyPilot makes them.
-        "on_pods": nodes.where is NodeKind.PODS and (profile or user_set),
+        "on_pods": changed and cloud != "ssh",
+        "on_pool": changed and cloud == "ssh",
         "metadata": options.metadata(options.annotations),
         "pod_options": options.pod_spec(),
         "profile": profile,
@@ -119,11 +124,13 @@ def _node_info(source: RenderInput) -> _Nodes:
 
 
 # What SkyPilot gives nodes of the best network tier: pods of EKS, Nebius, CoreWeave, Together and
-# OCI. It refuses other clusters (sky/clouds/kubernetes.py, 0.14.1).
-_BY_TIER = {NodeKind.PODS: ("efa", "ib", "roce"), NodeKind.MACHINES: ("efa",)}
+# OCI. It refuses other clusters (sky/clouds/kubernetes.py, 0.14.1), and on Nebius other machines
+# than H100:8 and H200:8 (sky/clouds/nebius.py). Google's TCPX is none of these fabrics.
+_OF_PODS = ("efa", "ib", "roce")
+_BY_TIER = {"k8s": _OF_PODS, "kubernetes": _OF_PODS, "aws": ("efa",), "nebius": ("ib",)}
 _ADVICE = """\
-With --set network-tier=best, SkyPilot gives pods InfiniBand or RoCE, and machines of AWS EFA. For \
-others, and nvlink, see render --as kubernetes."""
+With --set network-tier=best, SkyPilot gives pods InfiniBand or RoCE, machines of AWS EFA, and of \
+Nebius InfiniBand. For others, and nvlink, see render --as kubernetes."""
 
 
 def _network_tier(source: RenderInput, nodes: _Nodes) -> str:
@@ -132,9 +139,9 @@ def _network_tier(source: RenderInput, nodes: _Nodes) -> str:
     Raise RequestError if nodes do not get a fabric.
     """
     tier = source.options_as(SkyPilotOptions).network_tier or ""
-    by_tier = _BY_TIER.get(nodes.where)
-    if by_tier is None:  # jobs of Slurm have what the nodes have
+    if nodes.where is NodeKind.SLURM:  # its jobs have what the nodes have
         return tier
+    by_tier = _BY_TIER.get(cloud_of(nodes.infra), ())
     profile = nodes.share.profile if nodes.where is NodeKind.PODS else None
     requested = profile.fabrics if profile else ()
     fabrics = {configuration.fabric for configuration in source.plan.configurations}
@@ -153,15 +160,15 @@ def _machine(source: RenderInput, nodes: _Nodes) -> Object:
     """
     of_type = source.system
     on_machines = nodes.where is NodeKind.MACHINES
-    if of_type and on_machines and of_type.is_ec2:
+    cloud = cloud_of(nodes.infra)
+    if of_type and of_type.cloud == cloud and cloud in _BY_TYPE:
         return {"instance_type": of_type.name}
     gpus = nodes.share.gpus
     if of_type and gpus:
         return {"accelerators": f"{accelerator(of_type)}:{gpus}"}
     if on_machines:
         raise RequestError(
-            "SkyPilot chooses machines by their type of EC2, or else by their GPUs: neither is "
-            "known.",
+            "SkyPilot chooses machines by their type, or else by their GPUs: neither is known.",
             hint="Pass their type, such as --instance-type p5.48xlarge.",
         )
     return {}
@@ -220,7 +227,7 @@ _TOGGLE = """
 envs.FABRIC chooses one of {configurations}: sky launch -c fabbench --env FABRIC={other} FILE"""
 _ON_PODS = """
 SkyPilot itself mounts /dev/shm in memory. Request huge pages with --pod-request."""
-_ON_MACHINES = """
+_ON_AWS = """
 SkyPilot gives a machine more than one EFA interface only with aws.use_internal_ips: true, and
 aws.use_ssm or aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are
 silently dropped."""
@@ -252,8 +259,10 @@ def _about(source: RenderInput) -> str:
         text += (
             f"\nIts programs inherit variables from where it is launched: sky launch {secrets} FILE"
         )
-    where = source.options_as(SkyPilotOptions).node_kind
-    return text + {NodeKind.PODS: _ON_PODS, NodeKind.MACHINES: _ON_MACHINES}.get(where, "")
+    options = source.options_as(SkyPilotOptions)
+    if options.node_kind is NodeKind.PODS:
+        return text + _ON_PODS
+    return text + _ON_AWS if cloud_of(options.infra) == "aws" else text
 
 
 RENDERING = SkyPilotRendering()

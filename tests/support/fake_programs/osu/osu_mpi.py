@@ -1,11 +1,14 @@
 """A ping-pong over the distribution's own MPI, which prints as the OSU micro-benchmarks do.
 
+STANDIN_PARAMETER=NAME also prints which value a parameter of Open MPI has in rank 0.
+
 Their source is in no package registry. What matters is real: ranks of Open MPI exchange messages
 over the transport that its parameters name, and Open MPI itself prints which one it is.
 """
 
 import ctypes
 import ctypes.util
+import os
 import sys
 import time
 from pathlib import Path
@@ -40,6 +43,17 @@ class Mpi:
         getattr(self.library, function)(self.world, ctypes.byref(value))
         return value.value
 
+    def parameter(self, name: str) -> int:
+        """What Open MPI itself has as a whole number (MPI_T, a control variable)."""
+        index, count, value = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        handle = ctypes.c_void_p()
+        self.library.MPI_T_init_thread(0, ctypes.byref(count))
+        self.library.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index))
+        into = (ctypes.byref(handle), ctypes.byref(count))
+        assert self.library.MPI_T_cvar_handle_alloc(index, None, *into) == 0
+        assert self.library.MPI_T_cvar_read(handle, ctypes.byref(value)) == 0
+        return value.value
+
     def send(self, buffer: ctypes.Array[ctypes.c_char], size: int, to: int) -> None:
         self.library.MPI_Send(buffer, size, self.byte, to, 1, self.world)
 
@@ -66,6 +80,8 @@ def main() -> None:
         if rank == 0:
             print("This test requires exactly two processes", flush=True)
         sys.exit(1)
+    if rank == 0 and (parameter := os.environ.get("STANDIN_PARAMETER")):
+        print(f"{parameter} is {mpi.parameter(parameter)}", flush=True)
     if rank == 0:
         print(f"\n# OSU MPI {title} Test v7.5\n# Datatype: MPI_CHAR.\n{columns}", flush=True)
     buffer, into = (ctypes.create_string_buffer(last + 1) for _ in range(2))

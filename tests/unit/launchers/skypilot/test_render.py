@@ -86,6 +86,71 @@ def test_a_task_has_as_many_gpus_as_are_asked_for(infra: str) -> None:
     assert ("--gpus-per-node=4" in four["run"]) == (infra == "slurm/hpc")
 
 
+def test_pods_have_as_many_gpus_as_they_request() -> None:
+    found = task(
+        "--fabric", "tcp", "--instance-type", "h100-ib", "--pod-request", "nvidia.com/gpu=4"
+    )
+    assert found["resources"]["accelerators"] == "H100:4"
+    assert "ranks=$((4 * " in found["run"]
+
+
+@pytest.mark.parametrize(
+    ("infra", "system", "machine"),
+    [
+        ("azure/eastus", "Standard_ND96amsr_A100_v4", "instance_type"),
+        ("azure", "h100-ib", "H100:8"),
+        ("gcp/us-central1", "a3-highgpu-8g", "H100:8"),
+        ("gcp", "a3-megagpu-8g", "H100-MEGA:8"),
+        ("gcp", "a4-highgpu-8g", "B200:8"),
+        ("nebius/eu-north1", "gpu-h200-sxm", "H200:8"),
+        ("lambda", "8xH100", "H100:8"),
+        ("aws", "Standard_ND96isr_H100_v5", "H100:8"),
+    ],
+)
+def test_machines_of_other_clouds(infra: str, system: str, machine: str) -> None:
+    """By their type where SkyPilot calls it as the catalog does, else by their GPUs."""
+    found = task("--fabric", "tcp", "--instance-type", system, "--infra", infra)
+    expected = {"infra": infra, "accelerators": machine}
+    if machine == "instance_type":
+        expected = {"infra": infra, "instance_type": system}
+    assert found["resources"] == expected
+    assert ("/usr/local/cuda/efa" in found["run"]) == (infra == "aws")
+    assert "config" not in found
+
+
+def test_a_pool_of_ssh_nodes_has_pods() -> None:
+    words = ("--instance-type", "h100-ib", "--infra", "ssh/pool")
+    found = task("--fabric", "tcp", *words, "--toleration", "team")
+    assert found["resources"]["accelerators"] == "H100:8"
+    assert found["resources"]["image_id"]
+    (pods,) = found["config"].items()
+    assert pods[0] == "ssh"
+    assert pods[1]["pod_config"]["spec"]["tolerations"][-1]["key"] == "team"
+    plain = task("--fabric", "tcp", "--instance-type", "h100-ib", "--toleration", "team")
+    assert plain["config"] == {"kubernetes": pods[1]}
+
+
+@pytest.mark.parametrize(
+    ("infra", "system", "fabric", "tier"),
+    [
+        ("nebius", "gpu-h100-sxm", "ib", "best"),
+        ("azure", "Standard_ND96isr_H100_v5", "ib", None),
+        ("gcp", "a3-megagpu-8g", "tcpxo", None),
+        ("lambda", "h100-ib", "ib", None),
+        ("ssh/pool", "h100-ib", "ib", None),
+    ],
+)
+def test_a_fabric_that_skypilot_does_not_give_is_refused(
+    infra: str, system: str, fabric: str, tier: str | None
+) -> None:
+    done = rendered("--fabric", fabric, "--instance-type", system, "--infra", infra)
+    if tier is None:
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"{fabric} needs a way into SkyPilot's" in done.stderr
+        return
+    assert yaml.safe_load(done.stdout)["resources"]["network_tier"] == tier
+
+
 def test_machines_without_a_type_of_ec2_or_gpus_are_refused() -> None:
     words = ("--fabric", "tcp", "--instance-type", "tcp-100", "--infra")
     done = rendered(*words, "aws", benchmark="pingpong")
