@@ -129,7 +129,7 @@ def tools() -> Mapping[str, Tool]:
 # ---------------------------------------------------------------- answers
 
 
-class Answer(msgspec.Struct):
+class ToolAnswer(msgspec.Struct):
     """What a tool answers.
 
     `status` is the exit status of the command: 0 fine, 1 measured and bad, 2 a mistake in what was
@@ -147,7 +147,7 @@ class Answer(msgspec.Struct):
 
 
 def answer(words: Sequence[str]) -> PlainData:
-    """Return an `Answer` to a command line as plain values, short and without secrets.
+    """Return an `ToolAnswer` to a command line as plain values, short and without secrets.
 
     After a while it is interrupted, where SIGALRM is a Ctrl-C: only in the main thread.
     """
@@ -158,11 +158,11 @@ def answer(words: Sequence[str]) -> PlainData:
         try:
             cli.main(words, prog_name="fabbench")
         except SystemExit as end:
-            status = Exit(end.code or 0)
+            status = Exit(int(end.code or 0))
         finally:
             signal.alarm(0)
     result = _result(out.getvalue(), status)
-    whole = Answer(status, result, err.getvalue().splitlines())
+    whole = ToolAnswer(status, result, err.getvalue().splitlines())
     return _short(redacted(msgspec.to_builtins(whole)))
 
 

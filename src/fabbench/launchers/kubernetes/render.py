@@ -142,9 +142,8 @@ class KubernetesManifests(Rendering):
         )
         script = script_body(source.plan, target)
         objects = indexed_job(spec, script, self.objects, self.label, self.container)
-        documents = yaml_documents(
-            objects, about(source, spec, _INDEXED.format(**names)), compact=True
-        )
+        comment = about(source, spec, _INDEXED.format(**names))
+        documents = yaml_documents(objects, comment, compact=True)
         return documents.replace("\n---\n", "\n", 1)  # the first document needs no mark
 
 
