@@ -95,7 +95,8 @@ def _samples(points: Iterable[Point]) -> Iterator[tuple[_Kind, _Sample]]:
             rate = point.size / time
         if rate and point.size:  # without a rate the time is infinite
             kind = _Kind(_label_words(point.labels), metric or OF_TIME)
-            yield kind, _Sample(point.size, time or point.size / rate, rate)
+            took = time or point.size / rate
+            yield kind, _Sample(point.size, took, rate)
 
 
 def series_of(log: Log) -> list[Curve]:

@@ -54,8 +54,6 @@ class ReadBenchmark(Benchmark):
     signs.toml.
     """
 
-    # mypy takes a cached property for one that cannot be written, as the attributes above can.
-
     @cached_property
     def _signs(self) -> "Signs":
         from fabbench.model.benchmark_records import Signs
@@ -64,18 +62,18 @@ class ReadBenchmark(Benchmark):
 
     @cached_property
     @override
-    def first_words(self) -> Sequence[str]:  # type: ignore[override]
+    def first_words(self) -> Sequence[str]:
         of_mpi = WORDS if self._signs.over_mpi else ()
         return (*self._signs.first_words, *of_mpi)
 
     @cached_property
     @override
-    def signatures(self) -> Sequence[Signature]:  # type: ignore[override]
+    def signatures(self) -> Sequence[Signature]:
         return self._signs.signatures
 
     @cached_property
     @override
-    def program_names(self) -> str:  # type: ignore[override]
+    def program_names(self) -> str:
         return self._signs.program_names
 
     @override

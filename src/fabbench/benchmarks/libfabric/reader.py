@@ -561,7 +561,7 @@ class PairReader(Reader):
         for process in pair.processes:
             process.checked()  # which moves stray rows to the damaged ones
         if pair.is_mixed:
-            record.findings.append(MIXED_TABLES)
+            record.findings.append(finding(MIXED_TABLES))
             record.finished = False
         record.points = points_by_line(pair.processes)
         record.damaged.sort()

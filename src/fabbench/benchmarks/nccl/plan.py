@@ -208,8 +208,9 @@ class NcclWork(nccl_env.RankWork):
         """Return one step per collective."""
         env_of_ranks = environment(fabric, hosts, debug=self.debug, devices=self.devices)
         per_host = nccl_env.gpus_per_host(hosts)
-        words = _WORDS.format(**asdict(self))
-        options = (*self.sweep.words(), *words.split(), *self.extra)
+        sizes = self.sweep.words()
+        words = _WORDS.format(**asdict(self)).split()
+        options = (*sizes, *words, *self.extra)
         commands: dict[str, tuple[Command, ...]] = {}
         for name in self.collectives:
             argv = (f"{name}_perf", *options)

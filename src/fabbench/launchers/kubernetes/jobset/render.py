@@ -11,7 +11,7 @@ class JobSetManifest(KubernetesManifests):
 
     name = "jobset"
     what = "A JobSet"
-    objects = ("jobset",)
+    objects: tuple[str, ...] = ("jobset",)
     label = "jobset.sigs.k8s.io/jobset-name"
     first_names = "{name}-node-0"  # JobSet's name, that of its job, the job's number
 
