@@ -110,7 +110,7 @@ def test_what_a_launcher_declares_is_read(launcher: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("slurm", "--toleration", "a"), "--as kubernetes"),
+        (("slurm", "--toleration", "a"), "kubernetes, mpijob"),
         *(
             (("skypilot", "--infra", "aws", option, f"{key}a=b"), option)
             for option, key in (("--pod-label", ""), ("--set", "annotations="))

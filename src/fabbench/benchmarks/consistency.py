@@ -365,13 +365,16 @@ _MOST_ABOVE = 8
 def unlike(rows: Sequence[Ratios]) -> set[int]:
     """Return the positions of rows without the ratio of bus rates that the others share.
 
-    Empty: most share none, or too many have a larger one.
+    Which of two rows is altered is not known where either fits the others: then both. Empty: most
+    share none, or too many have a larger one.
     """
     # What all share begins where the last of them begins; damaged ones may begin later.
     begins = sorted(row.bus_low for row in rows)[-_MOST_ABOVE:]
     without = [_misfits(rows, Formula(None, ratio)) for ratio in begins]
-    fewest = min(without, key=len, default=set())
-    return fewest if 2 * len(fewest) < len(rows) else set()
+    fewest = min(map(len, without), default=0)
+    if 2 * fewest >= len(rows):
+        return set()
+    return {at for odd in without if len(odd) == fewest for at in odd}
 
 
 def _misfits(rows: Sequence[Ratios], formula: Formula) -> set[int]:

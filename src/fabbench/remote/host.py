@@ -273,8 +273,10 @@ class RemoteHost:
         pipe = self.open("beat")
         pipe.send(b"\n")
         for line in pipe.lines():
-            if line != "beat":  # the agent also says which other runs it sees: `other USER`
-                self.note_other(line.removeprefix("other "))
+            word, _, user = line.partition(" ")
+            if word == "other":  # the agent also says which other runs it sees
+                self.note_other(user)
+            if word != "beat":
                 continue
             self._last_answer = time.monotonic()
             self._why_down = None

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from fabbench.model.records import RecordError, Sentence, expand, load, parse, sentence, sentences
+from fabbench.model.patterns import expand
+from fabbench.model.records import RecordError, Sentence, load, parse, sentence, sentences
 
 
 class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

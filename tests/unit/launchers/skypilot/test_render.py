@@ -135,7 +135,6 @@ def test_a_pool_of_ssh_nodes_has_pods() -> None:
     [
         ("nebius", "gpu-h100-sxm", "ib", "best"),
         ("azure", "Standard_ND96isr_H100_v5", "ib", None),
-        ("gcp", "a3-megagpu-8g", "tcpxo", None),
         ("lambda", "h100-ib", "ib", None),
         ("ssh/pool", "h100-ib", "ib", None),
     ],
