@@ -166,7 +166,12 @@ def test_gates_may_be_inconclusive_and_other_answers_have_no_command() -> None:
             ("expected", {"instance-type": "p4d.24xlarge", "nodes": 2}),
             (
                 "render",
-                {"benchmark": "nccl", "as": "script", "instance-type": "p4d.24xlarge"},
+                {
+                    "benchmark": "nccl",
+                    "as": "script",
+                    "instance-type": "p4d.24xlarge",
+                    "fabric": "efa",
+                },
             ),
             ("describe_finding", {"code": "plugin-failed"}),
             ("describe_finding", {"code": "plugin"}),

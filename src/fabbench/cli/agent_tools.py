@@ -151,6 +151,9 @@ def answer(words: Sequence[str]) -> PlainData:
 
     After a while it is interrupted, where SIGALRM is a Ctrl-C: only in the main thread.
     """
+    if "\0" in "".join(words):
+        refused = ToolAnswer(Exit.BAD_REQUEST, None, ["Error: A NUL character is in no name."])
+        return _plain(refused)
     out = io.StringIO()
     err = io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -163,7 +166,12 @@ def answer(words: Sequence[str]) -> PlainData:
             signal.alarm(0)
     result = _result(out.getvalue(), status)
     whole = ToolAnswer(status, result, err.getvalue().splitlines())
-    return _short(redacted(msgspec.to_builtins(whole)))
+    return _short(redacted(_plain(whole)))
+
+
+def _plain(answered: ToolAnswer) -> PlainData:
+    values: PlainData = msgspec.to_builtins(answered)
+    return values
 
 
 def _result(text: str, status: Exit) -> PlainData | None:
