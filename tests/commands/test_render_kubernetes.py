@@ -98,9 +98,9 @@ def test_osu_in_pods_and_in_an_mpijob() -> None:
 @pytest.mark.parametrize("benchmark", ["nccl", "torch", "pingpong"])
 def test_a_jobset_and_a_trainjob_have_the_indexed_job(benchmark: str) -> None:
     """Pods have the names that JobSet gives them, and Kueue finds its label."""
-    words = ("--ab", "--instance-type", "p5.48xlarge", "--image", "example.com/bench:1")
+    words = ["--ab", "--instance-type", "p5.48xlarge", "--image", "example.com/bench:1"]
     queue = {"kueue.x-k8s.io/queue-name": "team"}
-    words += ("--pod-label", "kueue.x-k8s.io/queue-name=team")
+    words += ["--pod-label", "kueue.x-k8s.io/queue-name=team"]
     *_, job = documents("kubernetes", *words, benchmark=benchmark)
     (jobset,) = documents("jobset", *words, benchmark=benchmark)
     runtime, trainjob = documents("trainjob", *words, benchmark=benchmark)

@@ -118,7 +118,7 @@ def test_resources_and_prompts(tmp_path: Path) -> None:
             with pytest.raises(MCPError):
                 await read(f"fabbench://{uri}")
         for prompt in (await client.list_prompts()).prompts:
-            (argument,) = prompt.arguments or ()
+            (argument,) = prompt.arguments or []
             made = await client.get_prompt(prompt.name, {argument.name: "x.log ::error::"})
             assert "x.log" in made.messages[0].content.text  # type: ignore[union-attr]
 

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     given = parser.parse_args()
     recordings = [path.read_text() for path in given.files]
-    kept = []
+    kept: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         print(server.getsockname()[1], flush=True)
         while True:
