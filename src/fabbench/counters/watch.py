@@ -164,9 +164,11 @@ def judged(
         carriers = {host: of_fabric(traffic, fabric) for host, traffic in moved.items()}
     headline = _headline(carriers, fabric)
     still_s = min((samples.still_s for samples in sampled.values()), default=0.0)
+    hangs = False
     if still_s >= STILL_S and (fabric or job.waits):
         why = f"{job.waits} (RAS)" if job.waits else "the job has ended, or hangs"
         headline = f"nothing has moved for {still_s:.0f} s: {why}"
+        hangs = bool(job.waits)
         fabric = ""
     lost = [f"{host} could not be watched: {why}" for host, why in failed.items()]
     notes = lost[1:]  # the last sentence of all has the first
@@ -177,7 +179,8 @@ def judged(
     of_job = () if fabric else job.findings
     found = [*of_job]
     found += filter(None, _findings(sampled, moved, carriers, fabric))
-    bad = [each.meaning for each in found if each.severity is not Severity.NOTE]
+    bad = [f"{headline}."] if hangs else []
+    bad += [each.meaning for each in found if each.severity is not Severity.NOTE]
     # Exit status → the sentences that say why; empty: nothing does.
     reasons = {
         Exit.UNTRUSTED: [] if fabric or lost or of_job else [f"{headline}."],
