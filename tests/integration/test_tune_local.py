@@ -159,8 +159,8 @@ def test_a_csv_whose_last_run_failed_is_written_by_going_on(tmp_path: Path) -> N
     trees = '[[arms]]\nname = "tree"\nenv = {NCCL_ALGO = "TREE"}\n'
     speed = ("--env", "STANDIN_SPEED_TREE=1.5")
     words = arguments(tmp_path, trees, *speed, "-o", str(file))
-    # 8 B is a size of the last run only
-    done = fabbench(store, *words, STANDIN_EXIT_AT="8:0:1")
+    # 1 GB is a size of the last run only
+    done = fabbench(store, *words, STANDIN_EXIT_AT="1G:0:1")
     assert done.returncode == 3, done.stderr
     first, second, third = stored(store)
     assert f"What won is stored. To go on: fabbench run --resume {second.path}" in done.stderr

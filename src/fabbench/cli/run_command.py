@@ -311,14 +311,23 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def show_plan(request: "RunRequest", form: str | None) -> None:
-    """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
+def show_plan(request: "RunRequest", form: str | None, *, err: bool = False) -> None:
+    """Print what `fabbench run` would do, or write it to standard error.
+
+    Raise FabbenchError for what it would refuse.
+    """
     from fabbench.launchers.batch_job import longest_s
     from fabbench.runs.run import preview
 
     inventory, planned = preview(request)
     print_plan(
-        planned, inventory, request, form, hosts=inventory.hosts, longest_s=longest_s(planned)
+        planned,
+        inventory,
+        request,
+        form,
+        hosts=inventory.hosts,
+        longest_s=longest_s(planned),
+        err=err,
     )
 
 
@@ -331,6 +340,7 @@ def print_plan(  # noqa: PLR0913 - a plan, where it runs, and what is said besid
     hosts: "Sequence[Host]",
     longest_s: float,
     first_round: str = "",
+    err: bool = False,
 ) -> None:
     """Print what would run on the machines of an inventory. Raise RequestError for a wrong format.
 
@@ -371,7 +381,7 @@ def print_plan(  # noqa: PLR0913 - a plan, where it runs, and what is said besid
         configurations=[_first_step(each, inventory, request) for each in first.values()],
     )
     for line in text.splitlines():
-        terminal.write_line(line)
+        terminal.write_line(line, err=err)
     for sentence in unmet(request.work.needs, inventory.hosts):
         terminal.say(sentence)
     click.echo("\nDry run: nothing was started.", err=True)

@@ -76,12 +76,12 @@ class TuneCommand(RunCommand):
         request = self.request(line._replace(given=of_run))
         if len(request.fabrics) > 1 or AB in request.fabrics:
             raise RequestError("tune takes one fabric. Tune each by itself.")
+        settings_only = form != "text"  # a file has settings alone
         if value_of(line.given, "dry_run"):
-            show_plan(with_arms(request, arms), None)
+            show_plan(with_arms(request, arms), None, err=settings_only)
             return Exit.FINE
         watch = partial(watching, metric=request.metric)
         more: Any = {"notify": terminal.notify, "watching": watch}
-        settings_only = form != "text"
         with interruptible():
             for made in tunes(request, arms, line.resumed, by_size=form == "csv", **more):
                 said = template("tune.txt").render(made=made)

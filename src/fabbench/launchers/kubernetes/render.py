@@ -83,8 +83,6 @@ def rendered_spec(source: RenderInput) -> RunSpec:
 _REQUESTS = """\
 Pass their type (--instance-type p5.48xlarge), or --pod-request nvidia.com/gpu=8 and the same for \
 the NICs, as kubectl describe node names them."""
-_HUGE_PAGES = """
-Where nodes have huge pages, add --pod-request hugepages-2Mi=5120Mi: EFA uses them."""
 _WAYS = """\
 Pass --pod-request with the NICs as kubectl describe node names them, such as rdma/ib=1, or \
 --cluster-profile; for nvlink --resource-claim, or --cluster-profile imex."""
@@ -93,8 +91,6 @@ Pass --pod-request with the NICs as kubectl describe node names them, such as rd
 def about(source: RenderInput, spec: RunSpec, text: str) -> str:
     """Return the comment of a document: its command, a text, how to make its Secret."""
     comment = source.command + text
-    if spec.profile.huge_pages and not spec.resources.huge_pages:
-        comment += _HUGE_PAGES
     if spec.secrets:
         values = " ".join(f'--from-literal {name}="${name}"' for name in spec.secrets)
         comment += f"\nFirst: kubectl create secret generic {spec.name} {values}"
