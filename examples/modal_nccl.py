@@ -87,9 +87,7 @@ trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TE
 step() { # NAME FACTS COMMAND…: run a command between marker lines
     echo "#@fabbench begin $execution/$1 $2" || exit 74 # the disk is full
     "${@:3}" </dev/null & job=$!
-    { tail --pid=$$ -f /dev/null; kill "$job"; } &>/dev/null & # it ends with this script, even after kill -9
     if wait "$job"; then code=0; else code=$? status=4; fi
-    { kill -- -$!; wait $!; } 2>/dev/null
     echo "#@fabbench end $execution/$1 $code"
 }
 

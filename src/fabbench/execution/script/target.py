@@ -53,7 +53,7 @@ class ScriptTarget:
     inside: Words = ()
     """Options of srun that start a program in a container; empty for the host itself."""
     folders: tuple[str, ...] = ()  # As `VariantOverrides.folders`
-    in_pod: bool = False  # Whether all that it started ends with it
+    in_container: bool = False  # Whether all that it started ends with it
     chosen_by_variable: bool = True  # Whether FABRIC=LABEL runs one configuration alone
     head: str = ""
     """Comments before everything else: the command that generated it, directives."""

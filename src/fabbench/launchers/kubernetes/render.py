@@ -132,7 +132,7 @@ class KubernetesManifests(Rendering):
             hosts="",  # the opening reads them
             opening=opening,
             at_exit="complete",  # By which the first pod lets the others go: see `log_in`
-            in_pod=True,
+            in_container=True,
             chosen_by_variable=False,  # a job runs all of them
             inventory=None,  # such a script does not read NIC counters
         )

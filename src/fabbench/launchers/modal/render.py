@@ -51,7 +51,8 @@ class ModalRendering(Rendering):
         # It reads the hosts and logs in to them; at its end, the first lets the others go.
         opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
         at_exit = "complete" if opening else ""
-        text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
+        target = source.script_target("", opening=opening, at_exit=at_exit, in_container=True)
+        text = script(source.plan, target)
         app = environment("fabbench.launchers.modal").get_template("app.txt")
         fabrics = {configuration.fabric for configuration in source.plan.configurations}
         rendered: str = app.render(

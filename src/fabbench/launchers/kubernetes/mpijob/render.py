@@ -122,7 +122,7 @@ class MpiJobManifest(KubernetesManifests):
             here=False,  # the launcher is no worker
             ssh=ssh,
             agent=("ssh", *ssh),
-            in_pod=True,
+            in_container=True,
             chosen_by_variable=False,  # a job runs all of them
             inventory=None,  # such a script does not read NIC counters
         )
