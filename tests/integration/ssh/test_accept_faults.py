@@ -38,6 +38,7 @@ class Fault:
 
     The fault comes in the middle of the tests of pairs then.
     """
+    options: tuple[str, ...] = ()
 
 
 def program(host: Host, name: str, text: str) -> None:
@@ -115,7 +116,12 @@ FAULTS: Mapping[str, Fault] = {
     "no-agent": Fault(shadowed("setsid", "exit 126"), "incomplete", "software", said="node3"),
     "down": Fault(lambda lab: lab[3].kill(), "rejected", "infrastructure", NODE),
     "lossy": Fault(
-        lambda lab: lab[3].lose(3, rate="400mbit"), "rejected", "hardware", NODE, network=True
+        lambda lab: lab[3].lose(3, rate="400mbit"),
+        *("rejected", "hardware"),
+        NODE,
+        network=True,
+        # Healthy pairs take 25 s here: a hang says something from twice that time on.
+        options=("--timeout", "75"),
     ),
     "port-down": Fault(lambda lab: lab[3].cut("fab1"), "rejected", "hardware", NODE, network=True),
     "blackhole": Fault(blackhole, "rejected", "infrastructure", NODE, network=True),
@@ -137,7 +143,7 @@ def test_every_verdict_is_right(lab: Labs, name: str, time: int) -> None:
         for host in site.hosts:
             shutil.copytree(OSU, host.path(PROGRAMS), symlinks=True)
         how = LIMITED if fault.network else ("--tolerance", "80%")
-        own = ("--bin-dir", PROGRAMS, "--fabric", "tcp", "--json", *how)
+        own = ("--bin-dir", PROGRAMS, "--fabric", "tcp", "--json", *how, *fault.options)
         out, err = accepted(site, fault, argv("accept", "--on", "ssh", *hosts(site), *own))
     assert out, err
     found = json.loads(out)
