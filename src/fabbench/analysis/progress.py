@@ -41,14 +41,14 @@ class RunProgress:
 
     @property
     def case(self) -> str | None:
-        """The case of the program whose rows come in; between programs, that of the last.
+        """The case of the program whose rows come in; between programs, of the one that ended.
 
-        None: not known yet, and there is only one.
+        None: no program has shown one yet.
         """
-        if not self._points:
-            return self._cases[-1] if self._cases else None
-        # Rows are of the program after those whose logs are read; earlier executions told its case.
         number = len(self._read)
+        if not self._points:
+            return self._cases[max(number - 1, 0)] if self._cases else None
+        # Rows are of the program after those whose logs are read; earlier executions told its case.
         if number < len(self._cases):
             return self._cases[number]
         # A later program of several, whose case no log has shown yet

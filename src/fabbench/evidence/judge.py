@@ -677,8 +677,8 @@ def _type_of_link(counters: "ExecutionCounters") -> str:
     return ""
 
 
-def slower_paths(logs: Sequence[Log]) -> list[Log]:
-    """Return the logs, with a finding in each that is far slower than the last one like it."""
+def with_slower_paths(logs: Sequence[Log]) -> list[Log]:
+    """Return all logs; each far slower than the last of the same test and nodes has a finding."""
     # A later log replaces an earlier one, so that the last remains.
     last = {_test_and_nodes(log): _times(log) for log in logs}
     return [_with_slower_path(log, last[_test_and_nodes(log)]) for log in logs]

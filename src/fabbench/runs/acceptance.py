@@ -405,18 +405,18 @@ class Acceptance:
             return _REPEATS_OF_HALVES
         return 1 if self.how.level == LEVELS[0] else _REPEATS
 
-    def _gates(self, rung: Rung, before: RungResult | None) -> tuple[str, ...]:
-        """Return the gates of a run; without limits, that it is no worse than the one before.
+    def _gates(self, rung: Rung, baseline: RungResult | None) -> tuple[str, ...]:
+        """Return the gates of a run; without limits, that it is no worse than the baseline.
 
         Of half of the nodes, the difference is only shown.
         """
         if rung.mode:  # a sweep has no gates: limits judge its typical figure
             return ()
         gates = self._limits.get(rung.name, ())
-        if gates or before is None or rung.half:
+        if gates or baseline is None or rung.half:
             return gates
         percent = format(100 * self.asked.tolerance, "g")
-        return tuple(f"{each.metric}:{percent}%" for each in before.figures)
+        return tuple(f"{each.metric}:{percent}%" for each in baseline.figures)
 
     def _sweep_rung(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Sweep the nodes, or go on with the rung's own sweep that did not end."""

@@ -16,7 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import KEYS, RAIL, Column, RowGroup, column_rows, row_groups
-from fabbench.evidence.judge import slower_paths
+from fabbench.evidence.judge import with_slower_paths
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Finding, Log, Metric, Outcome, Proof, Severity
@@ -237,9 +237,9 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
     """Return logs with the findings that only a comparison of logs shows.
 
     A NIC below 80 % of the median of at least three NICs of the same nodes, and a log far slower
-    than the last log of the same test.
+    than the last of the logs of the same test and nodes.
     """
-    judged = slower_paths(logs)
+    judged = with_slower_paths(logs)
     for test, figures in gathered(_nic_tests(logs)).items():
         for at, finding in _slow_nics(test, figures):
             log = judged[at]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.evidence.judge import slower_paths
+from fabbench.evidence.judge import with_slower_paths
 from fabbench.evidence.known_errors import KnownError, by_code, causes, finding, findings_of
 from fabbench.model.literals import needed_texts
 from fabbench.model.log import Log, Outcome, Point
@@ -152,5 +152,5 @@ def test_a_log_far_slower_than_the_last_one_is_slow_in_messages_or_in_bytes(
     slow = {
         size: time * factor for (size, time), factor in zip(usual.items(), factors, strict=True)
     }
-    first, last = slower_paths([log(slow, nodes), log(usual, "ab")])
+    first, last = with_slower_paths([log(slow, nodes), log(usual, "ab")])
     assert ([each.code for each in first.findings], last.findings) == (codes, ())

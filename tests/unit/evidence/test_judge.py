@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fabbench.evidence.judge import judge, refusal, slower_paths
+from fabbench.evidence.judge import judge, refusal, with_slower_paths
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import (
     MPI_DEBUG,
@@ -625,7 +625,7 @@ def test_a_path_is_slow_in_messages_or_in_bytes(
 ) -> None:
     slow = timed({8: 10 * delay, 1 << 20: 100 * rate}, {}, metric)
     last = timed({8: 10, 1 << 20: 100}, {}, metric)
-    assert [codes(log) for log in slower_paths([slow, last])] == [[code] if code else [], []]
+    assert [codes(log) for log in with_slower_paths([slow, last])] == [[code] if code else [], []]
 
 
 SLOW = {8: 50.0, 1 << 20: 100.0}
@@ -648,15 +648,15 @@ def test_only_logs_of_one_test_are_compared(
 ) -> None:
     same: dict[str, Any] = {"transport": "efa", "ranks": 2, "qps": 1}
     logs = [timed(SLOW, same), timed(USUAL, {**same, **facts}, **changes)]
-    assert [codes(log) for log in slower_paths(logs)] == [[], []]
-    slow, last = slower_paths([timed(SLOW, same), timed(USUAL, same)])
+    assert [codes(log) for log in with_slower_paths(logs)] == [[], []]
+    slow, last = with_slower_paths([timed(SLOW, same), timed(USUAL, same)])
     assert (codes(slow), codes(last)) == (["path-delay"], [])
     assert re.search(r"8 B.*50 us.*10 us", slow.findings[0].meaning)
 
 
 def test_logs_of_unknown_nodes_are_not_compared() -> None:
     logs = [timed(times, {}, hosts=frozenset()) for times in (SLOW, USUAL)]
-    assert [codes(log) for log in slower_paths(logs)] == [[], []]
+    assert [codes(log) for log in with_slower_paths(logs)] == [[], []]
 
 
 @pytest.mark.parametrize(
@@ -674,7 +674,7 @@ def test_sizes_that_both_logs_have_are_compared(
     times: Mapping[int, float], said: Sequence[str]
 ) -> None:
     usual = {0: 10.0, 8: 10.0, 1024: 50.0}
-    assert codes(slower_paths([timed(times, {}), timed(usual, {})])[0]) == said
+    assert codes(with_slower_paths([timed(times, {}), timed(usual, {})])[0]) == said
 
 
 # ---------------------------------------------------------------- while it runs

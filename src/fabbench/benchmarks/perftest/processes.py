@@ -224,7 +224,8 @@ class Process(Execution):
                 self._refuse_rows(finding("shares-unread"))
             case "rule":
                 self._end_table()
-            case "sum":  # of a script, which may have run another benchmark
+            # The summary of a script; the value names fabtests where its figures are of that
+            case "sum":
                 self.record.benchmark = value or self.record.benchmark
 
     def _add_title(self, program: str) -> None:

@@ -75,7 +75,7 @@ def headline(plan: Plan) -> str:
 class _Script:
     def __init__(self, plan: Plan, target: ScriptTarget) -> None:
         self._plan = plan
-        self._usual_target = target
+        self._base_target = target
         """How nodes are reached, without what variants change."""
         self._target = target
         """The same for the variant whose execution is being written."""
@@ -90,9 +90,9 @@ class _Script:
         if len(ranks) == 1:
             self._ranks_per_host = ranks.pop() // plan.hosts
         collective = all(map(self._is_collective, self._steps))
-        self._scales = collective and not self._alone
+        self._scales = collective and not self._on_one_node
         """Whether it takes as many nodes as there are: programs other than a collective do not."""
-        self._counts_nics = target.inventory is not None and not self._alone
+        self._counts_nics = target.inventory is not None and not self._on_one_node
         """Whether it prints the counters of NICs."""
         names = chain.from_iterable(map(inherited, self._steps))
         self.inherited = tuple(dict.fromkeys(names))
@@ -107,7 +107,7 @@ class _Script:
 
     def _refuse_if_impossible(self) -> None:
         """Raise RequestError if a script cannot run the plan."""
-        target = self._usual_target
+        target = self._base_target
         if target.ranks_by_srun and len(target.mpiruns) > 1:
             mpiruns = " and ".join(target.mpiruns)
             raise RequestError(
@@ -118,7 +118,7 @@ class _Script:
             raise RequestError(
                 "mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun."
             )
-        by_ssh = self._has_pairs and not target.programs_by_srun and not self._alone
+        by_ssh = self._has_pairs and not target.programs_by_srun and not self._on_one_node
         # Inherited variables may be secrets, and would stand in the words of ssh.
         if by_ssh and self.inherited:
             names = ", ".join(self.inherited)
@@ -145,8 +145,8 @@ class _Script:
         return script_template(*_BODY).render(
             whole=whole,
             plan=self._plan,
-            target=self._usual_target,
-            takes_hosts=goes_to_hosts and not self._alone,
+            target=self._base_target,
+            takes_hosts=goes_to_hosts and not self._on_one_node,
             # A script that takes any number of nodes measures what is between them.
             fewest="2" if self._scales else str(self._plan.hosts),
             nodes=counted(self._plan.hosts, "node"),
@@ -159,13 +159,13 @@ class _Script:
             programs=self._programs,
             end=_END,
             sign=MARKER_SIGN,
-            is_alone=self._alone,
+            is_alone=self._on_one_node,
             has_pairs=self._has_pairs,
             counts_nics=self._counts_nics,
             srun=SRUN,
             tag=tag_line("$1", text="").rstrip(),
             labels=labels,
-            is_chosen=len(labels) > 1 and self._usual_target.chosen_by_variable,
+            is_chosen=len(labels) > 1 and self._base_target.chosen_by_variable,
             arms=arms,
             body=body,
         )
@@ -234,9 +234,9 @@ class _Script:
 
         Empty if the script does not read their counters.
         """
-        if self._usual_target.inventory is None or not self._counts_nics:
+        if self._base_target.inventory is None or not self._counts_nics:
             return ""
-        hosts = self._usual_target.inventory.hosts_for_variant(execution.configuration.variant)
+        hosts = self._base_target.inventory.hosts_for_variant(execution.configuration.variant)
         facts = quote(expected_facts(execution, hosts))
         return f"{_INDENT}facts={facts}\n"
 
@@ -246,8 +246,8 @@ class _Script:
         Empty also if it has pairs, or containers, which have their own. From here on `_target` is
         that of the execution's variant.
         """
-        self._target = self._usual_target.of(execution.configuration.variant)
-        if self._usual_target.contained or any(step.pair for step in execution.steps):
+        self._target = self._base_target.of(execution.configuration.variant)
+        if self._base_target.contained or any(step.pair for step in execution.steps):
             return ()
         commands = chain.from_iterable(step.commands for step in execution.steps)
         environments = {tuple(self._env_words(command)) for command in commands}
@@ -258,10 +258,10 @@ class _Script:
 
         `arrays` hold the environment of all its ranks; if there are none, it stands in the steps.
         """
-        self._target = self._usual_target.of(execution.configuration.variant)
+        self._target = self._base_target.of(execution.configuration.variant)
         # If any variant has a container, all commands refer to the array: else it is empty.
         text = (
-            array("container", self._target.inside, _INDENT) if self._usual_target.contained else ""
+            array("container", self._target.inside, _INDENT) if self._base_target.contained else ""
         )
         are_pairs = {step.pair for step in execution.steps}
         if are_pairs == {True}:
@@ -321,7 +321,7 @@ class _Script:
     def _words_before_env(self, command: Command) -> Words:
         """Return the words before the environment of a command's ranks."""
         if self._target.ranks_by_srun:
-            return (array_of("container"),) if self._usual_target.contained else ()
+            return (array_of("container"),) if self._base_target.contained else ()
         return ("-np", variable("ranks") if self._scales else str(command.ranks))
 
     def _words_of_program(self, step: Step, command: Command) -> Iterator[str]:
@@ -394,19 +394,19 @@ class _Script:
         return MpiHosts(
             # Its version is known only where the script runs.
             mpi=Mpi(program=self._target.mpirun, kind=self._mpi_kind, version=""),
-            addresses=("localhost",) if self._alone else names,
+            addresses=("localhost",) if self._on_one_node else names,
             interface=self._target.interface,
             forward=("PATH", "LD_LIBRARY_PATH", *self.inherited),
             programs=self._target.programs,
         )
 
     @property
-    def _alone(self) -> bool:
+    def _on_one_node(self) -> bool:
         """Whether the script runs on the only node, which nothing has to reach."""
-        return self._plan.hosts == 1 and self._usual_target.here
+        return self._plan.hosts == 1 and self._base_target.here
 
     def _server_address(self) -> str:
-        return "127.0.0.1" if self._alone else variable("hosts[0]")
+        return "127.0.0.1" if self._on_one_node else variable("hosts[0]")
 
     def _body_of_pairs(self, execution: Execution) -> str:
         """Return steps of pairs: all concurrently, as a loop over what differs, or one by one.
