@@ -177,8 +177,8 @@ def test_ranks_that_wait_are_a_bad_answer(tmp_path: Path) -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout
     document = json.loads(done.stdout)
-    assert document["last"].startswith(
-        "bad: NCCL's RAS: Communicator 0x64bf2e6c2b2392cf: AllReduce"
-    )
+    assert document["last"] == document["first"]
+    meanings = [each["meaning"] for each in document["findings"]]
+    assert meanings[0].startswith("NCCL's RAS: Communicator 0x64bf2e6c2b2392cf: AllReduce")
     assert {each["code"] for each in document["findings"]} == {"ras-mismatch"}
     assert any("RAS answers" in note for note in document["notes"])
