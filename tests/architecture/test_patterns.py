@@ -60,6 +60,7 @@ def test_another_pattern_is_not(pattern: str) -> None:
     assert not too_slow(Pattern(pattern, 0))
 
 
+@pytest.mark.slow
 def test_every_kind_of_pattern_is_gathered() -> None:
     places = {place.partition(":")[0] for each in patterns() for place in each.places}
     assert {

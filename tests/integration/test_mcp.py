@@ -156,6 +156,7 @@ def test_an_answer_is_the_json_of_the_command(store: Path) -> None:
     assert statuses == [Exit.UNTRUSTED, Exit.FINE, Exit.FINE, Exit.BAD_ANSWER, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_gates_may_be_inconclusive_and_other_answers_have_no_command() -> None:
     inputs = [TCP, SOCKET]
     doubtful, failed, normal, script, known, unknown = asked(
@@ -189,6 +190,7 @@ def test_gates_may_be_inconclusive_and_other_answers_have_no_command() -> None:
     assert any("plugin-failed" in each for each in unknown["messages"])
 
 
+@pytest.mark.slow
 def test_long_answers_are_cut_and_secrets_left_out(tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"{number}.log").write_bytes((EXAMPLES / TCP).read_bytes())
@@ -274,6 +276,7 @@ def test_nothing_outside_is_read_and_nothing_hangs(tmp_path: Path) -> None:
     assert not (root / "x.txt").exists()
 
 
+@pytest.mark.slow
 def test_orders_in_a_log_are_quoted_as_data_and_a_large_one_is_read(tmp_path: Path) -> None:
     root = hostile(tmp_path)
     line = b"node0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
@@ -294,6 +297,7 @@ def test_orders_in_a_log_are_quoted_as_data_and_a_large_one_is_read(tmp_path: Pa
     assert zeros["status"] == Exit.REFUSED
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_too_long_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
