@@ -72,9 +72,10 @@ def _typical_figures(report: SweepReport) -> str:
     if not 0 < len(typicals) <= _MAX_TYPICALS:
         return ""
     unit = scale(report.metric.unit, max(typicals.values()))
-    shown = [
-        f"{_in_three_digits(figure, unit)} {kind}".strip() for kind, figure in typicals.items()
-    ]
+    shown: list[str] = []
+    for kind, figure in typicals.items():
+        quantity = _in_three_digits(figure, unit)
+        shown.append(f"{quantity} {kind}".strip())
     return ", ".join(shown)
 
 

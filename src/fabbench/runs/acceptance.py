@@ -529,9 +529,10 @@ def _fault_of(error: FabbenchError) -> Fault | None:
 
 def _warnings(counts: Counter[str], runs: int) -> str:
     """Return in how many runs each warning came; without any, how many runs there were."""
-    sentences = [
-        f"{counted(count, 'run')} of {runs}: {meaning}" for meaning, count in counts.items()
-    ]
+    sentences: list[str] = []
+    for meaning, count in counts.items():
+        warned = counted(count, "run")
+        sentences.append(f"{warned} of {runs}: {meaning}")
     return " ".join(sentences) or counted(runs, "run") + "."
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fabbench.analysis.aggregate import Column
+from fabbench.model.mappings import without_empty
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import DEFAULT_VARIANT
 from fabbench.plan.request import RunRequest
@@ -27,8 +28,8 @@ def measured_with(stored: StoredRun, column: Column) -> str:
         "GPU": hosts[0].gpu_model,
         "NCCL": column.logs[-1].facts.get("nccl"),
     }
-    known = [f"{name}={value}" for name, value in facts.items() if value]
-    return ",".join(known)
+    known = without_empty(facts)
+    return ",".join(f"{name}={value}" for name, value in known.items())
 
 
 def elsewhere(request: RunRequest, stored: StoredRun, columns: Sequence[Column]) -> Iterator[str]:

@@ -19,6 +19,11 @@ Shape: TypeAlias = tuple[int, ...]
 Floats: TypeAlias = np.ndarray[Shape, np.dtype[np.floating]]
 Ints: TypeAlias = np.ndarray[Shape, np.dtype[np.integer]]
 Flags: TypeAlias = np.ndarray[Shape, np.dtype[np.bool_]]
+_Seconds: TypeAlias = "array[float]"
+
+
+def _no_seconds() -> _Seconds:
+    return array("f")
 
 
 class ByKey(NamedTuple):
@@ -170,7 +175,7 @@ class Readings:
         self.endings = Endings()
         self.hung: list[SweepResult] = []
         """Tests that ran out of time: not judged yet, or too soon to show anything."""
-        self._seconds: dict[int, array[float]] = defaultdict(lambda: array("f"))
+        self._seconds: dict[int, _Seconds] = defaultdict(_no_seconds)
         """Node → how long each of its tests took that was measured."""
         self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
         self._rows: dict[tuple[int, str], _Rows] = {}
