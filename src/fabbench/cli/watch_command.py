@@ -32,7 +32,7 @@ class WatchOptions:
     seconds: float | None = option(Seconds(1), "How long to watch. Default: until Ctrl-C.", "--for")
     every: float = option(Seconds(1), "Interval of the samples.", default="1")
     ras: str = option(
-        Text("an address", "HOST:PORT", r"^\S+:[0-9]{1,5}$"),
+        Text("an address, such as localhost:28028", "HOST:PORT", r"^\S+:[0-9]{1,5}$"),
         "Where NCCL's RAS listens on each host (NCCL_RAS_ADDR).",
         default="localhost:28028",
     )

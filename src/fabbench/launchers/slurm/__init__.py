@@ -82,7 +82,7 @@ class SlurmOptions(LoginOptions, InstanceOptions):
         many=tuple,
     )
     job: str | None = option(
-        Text("a job id", "ID", r"^[0-9][0-9_+]*$"),
+        Text("a job id, such as 4711", "ID", r"^[0-9][0-9_+]*$"),
         "A Slurm job: its nodes are watched.",
         only="watch",
     )
