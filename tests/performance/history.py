@@ -21,7 +21,6 @@ from fabbench.analysis.change_points import watched
 
 RUNS = 200
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8)
-PROMISED = CORRELATIONS[:4]
 """Those at which at most 5 % of series without outliers have a false alarm."""
 ASSUMED = 0.1
 """The noise that is assumed beforehand: the catalog's, of RDMA."""
