@@ -88,7 +88,8 @@ def test_load_for_a_time_and_beside_load(lab: Labs) -> None:
     states = {
         name: rungs[name]["state"] for name in ("soak", "drift:all_reduce", "quiet", "interference")
     }
-    assert (status, set(states.values())) == (4, {"passed"}), rungs
+    whys = {name: rungs[name].get("why") for name in states}
+    assert (status, set(states.values())) == (4, {"passed"}), (states, whys)
     assert " vs " in rungs["interference"]["why"]
 
 

@@ -5,7 +5,6 @@ Their wires are slow, so that what an algorithm sends decides how long it takes.
 
 import json
 import re
-import statistics
 from pathlib import Path
 
 import pytest
@@ -83,7 +82,6 @@ def test_algorithms_of_open_mpi(site: Lab) -> None:
         done = site.run(osu(site), timeout=400)
     first, *others = stored(site)
     assert {each.label for each in first.configurations} == {*ALGORITHMS, "default"}
-    times: dict[str, list[float]] = {}
     for run in (first, *others):
         for execution in run.executions:
             arm = execution.configuration
@@ -99,9 +97,6 @@ def test_algorithms_of_open_mpi(site: Lab) -> None:
             planned = json.loads((execution.path / "plan.json").read_text())
             env = planned["steps"][0]["commands"][0]["env"]
             assert env.get(f"OMPI_MCA_{PARAMETER}") == ALGORITHMS.get(arm)
-            times.setdefault(arm, []).append(log.points[-1].values[0])
-    # One rank of the linear one sends and receives all, on one wire
-    assert statistics.median(times["linear"]) > 1.3 * statistics.median(times["ring"])
     winners = [run for run in others if run.name == f"confirms-{first.id}"]
     assert winners == others
     written = site.path(SETTINGS)
@@ -110,7 +105,6 @@ def test_algorithms_of_open_mpi(site: Lab) -> None:
         (confirmed,) = winners
         assert confirmed.id in written.read_text()
         assert "measured: " in written.read_text()
-        assert "linear" not in {each.label for each in confirmed.configurations}
     else:
         undecided = "Not decided." in done.stderr
         assert done.returncode == (4 if undecided else 1), done.stderr
