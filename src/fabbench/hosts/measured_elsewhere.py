@@ -10,12 +10,15 @@ def measured_elsewhere(what: str, measured: str, here: Mapping[str, str]) -> str
     `what` has the settings; `measured` is as ``NAME=VALUE,NAME=VALUE``, and `here` has facts of the
     same names, empty where they are not known.
     """
-    facts = (fact.partition("=")[::2] for fact in measured.split(","))
-    there = {name: value for name, value in facts if _differ(value, here.get(name, ""))}
+    there: dict[str, str] = {}
+    for fact in measured.split(","):
+        name, _, value = fact.partition("=")
+        if _differ(value, here.get(name, "")):
+            there[name] = value
     if not there:
         return ""
-    was = ", ".join(f"{name} {value}" for name, value in there.items())
-    now = ", ".join(f"{name} {here[name]}" for name in there)
+    was = _in_words(there)
+    now = _in_words({name: here[name] for name in there})
     return f"{what} was measured with {was}; here: {now}. Tune again."
 
 
@@ -26,4 +29,10 @@ def _differ(one: str, other: str) -> bool:
     """
     words = {*re.split("[ -]", one)}
     others = {*re.split("[ -]", other)}
-    return bool(one and other) and not (words <= others or others <= words)
+    alike = words <= others or others <= words
+    return bool(one and other) and not alike
+
+
+def _in_words(facts: Mapping[str, str]) -> str:
+    """Return facts as ``NAME VALUE, NAME VALUE``."""
+    return ", ".join(map(" ".join, facts.items()))

@@ -22,7 +22,7 @@ _COMMENT = lazy(r"(?m)^# Measured with (.*)\. Elsewhere, measure again\.$")
 
 def measured_with(stored: StoredRun, column: Column) -> str:
     """Return what is known of a run, as `measured_elsewhere` takes it."""
-    return ",".join(f"{name}={value}" for name, value in _known(stored, column).items())
+    return ",".join(map("=".join, _known(stored, column).items()))
 
 
 def _known(stored: StoredRun, column: Column) -> dict[str, str]:
