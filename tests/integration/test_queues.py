@@ -76,6 +76,16 @@ def test_a_run_is_one_job(queue: Queue) -> None:
     assert eventually(queue.is_over)
 
 
+@pytest.mark.parametrize("words", [("run", "nccl", "--repeat", "auto"), ("tune", "nccl")])
+def test_what_decides_after_each_execution_is_refused(queue: Queue, words: Sequence[str]) -> None:
+    more = (*RUN[:-2], "--on", queue.name)
+    for each in (words, (*words, "--dry-run")):
+        done = fabbench(queue.store, *each, *more)
+        assert done.returncode == 2, done.stderr
+        assert f"have no effect with {queue.name}: it runs all as one job" in done.stderr
+    assert not (queue.folder / "calls").exists()
+
+
 def test_what_is_rendered_is_what_runs(queue: Queue) -> None:
     done = fabbench(queue.store, "render", "nccl", "--as", queue.name, *RUN[:6])
     assert done.returncode == 0, done.stderr

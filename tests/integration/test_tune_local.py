@@ -88,7 +88,7 @@ def test_what_is_faster_is_confirmed_and_written(tmp_path: Path) -> None:
     used = (*USED, "--config", str(settings), "--variant", "tuned")
     assert "Tune again" not in fabbench(store, *used).stderr
     elsewhere = fabbench(store, *used, "--virtual-nodes", "2")
-    assert "tuned was measured with nodes=1," in elsewhere.stderr
+    assert "tuned was measured with nodes 1; here: nodes 2. Tune again." in elsewhere.stderr
     assert fabbench(store, "show", first.id).returncode in {0, 4}
 
 

@@ -18,6 +18,7 @@ class Bsub(Launcher):
 
     name = "bsub"
     options = BsubOptions
+    one_job = True
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:

@@ -348,6 +348,7 @@ def print_plan(  # noqa: PLR0913 - a plan, where it runs, and what is said besid
     tests it begins with.
     """
     from fabbench.hosts.discover import unmet
+    from fabbench.launchers import launcher_named
     from fabbench.report.table import picked
     from fabbench.report.templates import template
 
@@ -371,8 +372,11 @@ def print_plan(  # noqa: PLR0913 - a plan, where it runs, and what is said besid
     first: dict[str, Execution] = {}  # Configuration → its first execution
     for execution in shown.executions:
         first.setdefault(execution.configuration.label, execution)
+    one_by_one = request.adaptive or first_round
+    launcher = launcher_named(request.target.launcher)
     text = template("plan.txt").render(
         request=request,
+        held_by=launcher.held_by(request.target) if one_by_one else "",
         hosts=map(_host_line, hosts),
         image=inventory.image,
         plan=shown,

@@ -16,6 +16,7 @@ from fabbench.cli.run_command import (
     show_plan,
     status_or_raise,
 )
+from fabbench.launchers import Allocation
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import AB
@@ -62,7 +63,7 @@ class TuneCommand(RunCommand):
         from fabbench.config.given import Given, value_of, without
         from fabbench.plan.arms import arms_of
         from fabbench.report.templates import template
-        from fabbench.runs.tune import tunes, with_arms
+        from fabbench.runs.tune import Tune, on_held_machines, tunes, with_arms
         from fabbench.runs.tuner_csv import rows
 
         name = self.benchmark.name
@@ -81,13 +82,18 @@ class TuneCommand(RunCommand):
             show_plan(with_arms(request, arms), None, err=settings_only)
             return Exit.FINE
         watch = partial(watching, metric=request.metric)
-        more: Any = {"notify": terminal.notify, "watching": watch}
-        with interruptible():
+
+        def measure(held: Allocation) -> tuple[Tune, list[str]]:
+            """Say what each run shows when it has ended; return the last, and the rows of a CSV."""
+            more: Any = {"notify": terminal.notify, "watching": watch, "held": held}
             for made in tunes(request, arms, line.resumed, by_size=form == "csv", **more):
                 said = template("tune.txt").render(made=made)
                 for each in said.splitlines():
                     terminal.write_line(each, err=settings_only)
-            of_csv = rows(made, **more)
+            return made, rows(made, **more)
+
+        with interruptible():
+            made, of_csv = on_held_machines(with_arms(request, arms), line.resumed, measure)
         if settings_only and made.winners:
             text = template("tune_file.txt").render(made=made, form=form, rows=of_csv)
             terminal.write_drawn(text)

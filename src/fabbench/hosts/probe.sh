@@ -124,7 +124,7 @@ settings() {
         p
     }'
     # What fabbench tune wrote says what it was measured with
-    for file in /etc/nccl.conf "$HOME/.nccl.conf" "$NCCL_CONF_FILE"; do
+    for file in /etc/nccl.conf "$HOME/.nccl.conf" "$NCCL_CONF_FILE" "$NCCL_TUNER_CONFIG_FILE"; do
         [ -f "$file" ] && printf 'file\t%s\n' "$file$(sed -n '/^# Measured with/{
             s/^# M\(.*\)\. Elsewhere.*/ (m\1)/p
             q

@@ -284,7 +284,10 @@ class DivisibleAllocation(Allocation, Protocol):
 
 @runtime_checkable
 class BatchAllocation(Allocation, Protocol):
-    """Machines that get the whole plan as one job; see `fabbench.launchers.batch_job`."""
+    """Machines that get the whole plan as one job; see `fabbench.launchers.batch_job`.
+
+    Those that can be split as well get each execution by itself, when it is its turn.
+    """
 
     def submit(self, source: RenderInput) -> None:
         """Submit the plan before its first execution: `documents` then has it.
@@ -305,6 +308,8 @@ class Launcher(ABC):
     """Whether a deep `examine` is worth its time before tests: it waits in no queue."""
     # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
     inherits: bool = False
+    one_job: bool = False
+    """Whether a plan is always submitted as a whole: nothing is decided between executions."""
     open_starts_nothing: bool = False
     """Whether `open` only inspects machines, so that `preview` may use it."""
     switches_networks: bool = False
@@ -351,6 +356,14 @@ class Launcher(ABC):
                 interface=interfaces.pop() if len(interfaces) == 1 else "",
             )
         return mpirun(step, known).argv
+
+    def held_by(self, target: Target) -> str:
+        """Return what holds nodes whose executions are submitted one by one, for --dry-run.
+
+        Empty: nothing needs to.
+        """
+        del target
+        return ""
 
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
         """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing.

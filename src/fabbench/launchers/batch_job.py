@@ -178,9 +178,12 @@ class JobAllocation:
     def submit(self, source: RenderInput) -> None:
         """Render the plan and submit it; see `fabbench.launchers.BatchAllocation`."""
         require_names(source.plan)  # of devices: a job's nodes were not asked for theirs
-        document = self._rendering.render(source)
         self._documents = {self._name: self._rendering.render(redacted(source))}
-        self._lines = self._follow(document)
+        self._start(source)
+
+    def _start(self, source: RenderInput) -> None:
+        """Submit the document of a plan, whose lines `execute` then yields."""
+        self._lines = self._follow(self._rendering.render(source))
         first = [*until_started(self._lines)] if self._waits_for_start else []
         self._demux = Demux(chain(first, self._lines))
 

@@ -273,6 +273,7 @@ class QueueLauncher(_OfBatchSystem, Launcher):
     """A launcher that submits a run to a batch system as one job, and follows it."""
 
     options = QueueOptions
+    one_job = True
     open_starts_nothing = True
 
     @override

@@ -57,11 +57,12 @@ class Needs:
     nics: int = 0  # How many there are, if the user says so
     # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
     divided: bool = False
-    held_s: float | None = None  # For how long hosts are needed; None: not known
+    one_by_one: bool = False  # Whether which execution is next depends on those before
+    # Returns for how many seconds hosts are needed; None: not known. Raises FabbenchError for
+    # unsuitable ones
+    held_s: "Callable[[Inventory], float | None]" = lambda _: None
     # The requested fabrics, as in `RunRequest`; empty: any that hosts have
     fabrics: tuple[str, ...] = ()
-    # Raises FabbenchError for unsuitable hosts
-    check: "Callable[[Inventory], object]" = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,8 @@ class Acceptance:
         launcher = launcher_named(run.target.launcher)
         require_divisible(run.target)
         require_support(launcher, run.target)
-        wanted = replace(needs(), fabrics=run.fabrics, held_s=self.how.max_time)
+        max_time = self.how.max_time
+        wanted = replace(needs(), fabrics=run.fabrics, held_s=lambda _: max_time)
         try:
             if target := self._check_nodes(launcher, wanted):
                 with launcher.open(target, wanted) as allocation:

@@ -19,10 +19,11 @@ from fabbench.analysis.headline import headline_row
 from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
+from fabbench.catalog.offline_inventory import require_names
 from fabbench.hosts.discover import loaded
-from fabbench.launchers import Allocation, BatchAllocation, RenderInput
+from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
-from fabbench.model.hosts import Inventory
+from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
@@ -196,15 +197,40 @@ def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
     measure = partial(
         _measure, request, _early_baseline(request), notify, watching, resume, steering
     )
-    needs = replace(request.work.needs, fabrics=request.fabrics)
     (baseline, writer, measured), release_failure = on_machines(
-        request.target, needs, held, measure
+        request.target, needs_of(request), held, measure
     )
     with closing(writer):
         result = _result(request, baseline, writer, measured, release_failure)
     for sentence in dict.fromkeys(elsewhere(request, writer.run, result.columns)):
         notify(sentence)
     return result
+
+
+def needs_of(request: RunRequest, runs: int = 1) -> Needs:
+    """Return what a run needs of its machines, or so many one after the other."""
+    adaptive = request.adaptive
+
+    def held_s(inventory: Inventory) -> float | None:
+        """Return twice the time in which repeats may begin. Raise FabbenchError as a run would."""
+        require_names(plan(request, inventory))
+        seconds = adaptive.seconds if adaptive else None
+        return None if seconds is None else 2 * seconds * runs
+
+    needs = request.work.needs
+    return replace(needs, fabrics=request.fabrics, one_by_one=bool(adaptive), held_s=held_s)
+
+
+def require_startable(request: RunRequest) -> None:
+    """Raise RequestError for what cannot be measured, or not in the way that is asked for."""
+    require_measurable(request)
+    launcher = launcher_named(request.target.launcher)
+    if request.adaptive and launcher.one_job:
+        raise RequestError(
+            f"--repeat auto and tune have no effect with {launcher.name}: it runs all as one job.",
+            hint="Give a number of repeats, or run where executions are started one by one: local, "
+            "ssh, kubernetes or slurm.",
+        )
 
 
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:
@@ -221,7 +247,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
 
 def _early_baseline(request: RunRequest) -> Columns:
     """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
-    require_measurable(request)
+    require_startable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
     return load(named, store=request.store) if named else []
 
@@ -255,8 +281,6 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     inventory = allocation.inventory
     notify(_chosen_target(request, inventory))
     planned, baseline = _planned(request, baseline, inventory)
-    if request.adaptive is not None and isinstance(allocation, BatchAllocation):
-        raise _no_adaptive_in_one_job(request.target.launcher)
     writer = RunWriter(request, inventory, planned, resume)
     # What the directories of each variant provide
     for sentence in loaded(inventory, request.target.variants):
@@ -293,14 +317,6 @@ def _chosen_target(request: RunRequest, inventory: Inventory) -> str:
     return f"Target {name} ({machines}){reason}."
 
 
-def _no_adaptive_in_one_job(launcher: str) -> RequestError:
-    return RequestError(
-        f"--repeat auto and tune have no effect with {launcher}: it runs all as one job.",
-        hint="Give a number of repeats, or run where executions are started one by one: local, "
-        "ssh or kubernetes.",
-    )
-
-
 def _plan_in_words(planned: Plan, bound: str) -> str:
     """Return what is measured how often; `bound`: words before the number of executions."""
     configurations = " and ".join(map(str, planned.configurations))
@@ -311,7 +327,7 @@ def _plan_in_words(planned: Plan, bound: str) -> str:
 def _submit(
     allocation: BatchAllocation, request: RunRequest, planned: Plan, writer: RunWriter
 ) -> None:
-    """Submit the executions that are not kept, as one job."""
+    """Submit the executions that are not kept."""
     executions = tuple(each for each in planned.executions if each.id not in writer.kept)
     plan_left = replace(planned, executions=executions)
     inventory = allocation.inventory

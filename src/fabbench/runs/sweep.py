@@ -123,13 +123,12 @@ def sweep(
     request = _of_one_test(request)
     run = request.run
 
-    def check(inventory: Inventory) -> None:
+    def held_s(inventory: Inventory) -> float | None:
         """Raise RequestError for devices whose names are unknown until the hosts are probed."""
         require_names(_whole_plan(request, inventory))
+        return request.max_time
 
-    needs = replace(
-        run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check
-    )
+    needs = replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=held_s)
     measure = partial(_measure, request, stored, notify, watching)
     result, release_failure = on_machines(run.target, needs, held, measure)
     interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
@@ -234,12 +233,14 @@ def require_divisible(target: Target) -> None:
 
 
 def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
-    """Return the request with a sweep's nodes, if it gives only their number.
+    """Return the request with a run's or sweep's nodes, if it gives only their number.
 
-    Others may be free now.
+    Others may be free now. A node whose name has blanks stands for one that Slurm is yet to choose.
     """
     target = run.target
     names_all = target.hosts and target.nodes is None
+    if any(" " in node for node in nodes):
+        return run
     if names_all or "hosts" in target.options.without:  # the launcher takes no names of nodes
         return run
     among = set(target.hosts or nodes)

@@ -7,31 +7,34 @@ run confirms a gain.
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.tuning import Samples, TunedSize, Tuning
 from fabbench.benchmarks import benchmark_named
+from fabbench.launchers import Allocation
 from fabbench.model.errors import Exit, MachineError
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution, Variant
 from fabbench.plan.arms import DEFAULT
 from fabbench.plan.request import RunRequest
-from fabbench.runs.execute import Logs
+from fabbench.runs.execute import Logs, on_machines
 from fabbench.runs.load_columns import stored_columns
-from fabbench.runs.run import Columns, RunResult, run
+from fabbench.runs.run import Columns, RunResult, needs_of, require_startable, run
 from fabbench.runs.store import StoredRun
+from fabbench.runs.sweep import same_nodes
 from fabbench.runs.tuned_settings import measured_with
 
 if TYPE_CHECKING:
     from fabbench.analysis.statistics import TwoSamples
 
+T = TypeVar("T")
 CONFIRMS = "confirms-"
 """How the name of a confirmation begins; the id of the run that it confirms follows."""
 # Variables whose effect NCCL's log shows → which of algorithms, protocols and channels
@@ -103,6 +106,25 @@ def tunes(
     if made.winners and not confirms:
         again = replace(request, name=CONFIRMS + result.id)
         yield from tunes(again, made.winners, None, by_size=by_size, confirms=True, **more)
+
+
+def on_held_machines(
+    asked: RunRequest,
+    resumed: StoredRun | None,
+    measure: Callable[[Allocation], tuple[Tune, T]],
+) -> tuple[Tune, T]:
+    """Return what `measure` makes of machines that both runs have, one after the other.
+
+    Of `asked`, the first run. Raise FabbenchError if they cannot be held.
+    """
+    require_startable(asked)
+    if resumed is not None:
+        asked = same_nodes(asked, resumed.hosts)
+    needs = needs_of(asked, runs=2)
+    (made, more), late = on_machines(asked.target, needs, None, measure)
+    interrupted = made.result.interrupted or isinstance(late, KeyboardInterrupt)
+    result = replace(made.result, interrupted=interrupted, release_failure=late)
+    return made._replace(result=result), more
 
 
 def in_turn(  # noqa: PLR0913, PLR0917 - what is known, and what `run` adds

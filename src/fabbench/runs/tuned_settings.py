@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fabbench.analysis.aggregate import Column
+from fabbench.hosts.measured_elsewhere import measured_elsewhere
 from fabbench.model.mappings import without_empty
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import DEFAULT_VARIANT
@@ -20,16 +21,20 @@ _COMMENT = lazy(r"(?m)^# Measured with (.*)\. Elsewhere, measure again\.$")
 
 
 def measured_with(stored: StoredRun, column: Column) -> str:
+    """Return what is known of a run, as `measured_elsewhere` takes it."""
+    return ",".join(map("=".join, _known(stored, column).items()))
+
+
+def _known(stored: StoredRun, column: Column) -> dict[str, str]:
     """Return what is known of a run: nodes, the first one's type and GPU, NCCL's version."""
     hosts = stored.document.hosts
     facts = {
-        "nodes": len(hosts),
+        "nodes": str(len(hosts)),
         "type": hosts[0].instance_type,
         "GPU": hosts[0].gpu_model,
-        "NCCL": column.logs[-1].facts.get("nccl"),
+        "NCCL": str(column.logs[-1].facts.get("nccl", "")),
     }
-    known = without_empty(facts)
-    return ",".join(f"{name}={value}" for name, value in known.items())
+    return without_empty(facts)
 
 
 def elsewhere(request: RunRequest, stored: StoredRun, columns: Sequence[Column]) -> Iterator[str]:
@@ -40,10 +45,9 @@ def elsewhere(request: RunRequest, stored: StoredRun, columns: Sequence[Column])
         files = [env[name] for name in _FILES & env.keys()]
         said = {file: _comment(Path(file)) for file in files}
         said[variant.name] = variant.measured
-        here = measured_with(stored, column)
-        for what, there in said.items():
-            if there not in {"", here}:
-                yield f"{what} was measured with {there}, and this run has {here}. Tune again."
+        here = _known(stored, column)
+        differing = (measured_elsewhere(what, there, here) for what, there in said.items())
+        yield from filter(None, differing)
 
 
 def _comment(file: Path) -> str:

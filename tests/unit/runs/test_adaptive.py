@@ -9,10 +9,14 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
+from fabbench.benchmarks.nccl.plan import NcclWork
+from fabbench.model.errors import RequestError
 from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
-from fabbench.runs.run import Sentences, stop_condition, undecided
+from fabbench.runs.run import Sentences, needs_of, preview, stop_condition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
+from tests.support.requests import request
+from tests.support.script_plans import inventory
 
 
 def side(label: str, *figures: float) -> Column:
@@ -95,3 +99,21 @@ def test_no_repeat_begins_after_the_time() -> None:
 def test_a_run_that_looked_has_the_level_of_its_look() -> None:
     looked = [replace(each, max_repeats=20) for each in CLEAR]
     assert compare(looked).level == level_at(3, 20) < compare(CLEAR).level
+
+
+def test_nodes_are_held_for_the_time_of_the_repeats() -> None:
+    """The last one may begin when it is over."""
+    asked = request("nccl", NcclWork(), "tcp", "ofi-tcp")
+    assert not needs_of(asked).one_by_one
+    assert needs_of(asked).held_s(inventory()) is None
+    ways = [replace(asked, adaptive=Adaptive(max_repeats=5, seconds=each)) for each in (None, 60)]
+    assert all(needs_of(each).one_by_one for each in ways)
+    assert [needs_of(each).held_s(inventory()) for each in ways] == [None, 120]
+    assert needs_of(ways[-1], runs=2).held_s(inventory()) == 240
+
+
+@pytest.mark.parametrize("launcher", ["pbs", "lsf", "flux", "skypilot"])
+def test_what_runs_all_as_one_job_decides_nothing(launcher: str) -> None:
+    asked = request("nccl", NcclWork(), "tcp", target=launcher)
+    with pytest.raises(RequestError, match="as one job"):
+        preview(replace(asked, adaptive=Adaptive(max_repeats=5)))

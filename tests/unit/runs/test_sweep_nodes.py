@@ -33,5 +33,11 @@ def test_others_that_are_asked_for_stay(given: dict[str, Any]) -> None:
     assert resumed(**given) == given.get("hosts", ())
 
 
+def test_nodes_that_slurm_chose_and_did_not_name_are_any() -> None:
+    run_request = request("pingpong", PingpongWork(), target="slurm")
+    nodes = ("node 1 of gpu", "node 2 of gpu")
+    assert same_nodes(run_request, nodes) == run_request
+
+
 def test_this_machine_has_no_names() -> None:
     assert resumed(options=LocalOptions()) == ()

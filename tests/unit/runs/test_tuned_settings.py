@@ -53,15 +53,20 @@ def test_what_a_run_was_measured_with(run: StoredRun) -> None:
     "other", ["nodes=4", "type=p5en.48xlarge", "GPU=NVIDIA H200", "NCCL=2.30.7"]
 )
 def test_a_file_is_used_elsewhere(run: StoredRun, tmp_path: Path, name: str, other: str) -> None:
-    fact, _, _ = other.partition("=")
+    fact, _, value = other.partition("=")
     there = ",".join(other if part.startswith(fact) else part for part in HERE.split(","))
     file = written(tmp_path / "file", there)
     (sentence,) = said(run, {name: file})
-    assert file in sentence
-    assert there in sentence
-    assert HERE in sentence
+    assert sentence.startswith(f"{file} was measured with {fact} {value}; here: {fact} ")
     assert said(run, {name: written(tmp_path / "file", HERE)}) == []
     assert said(run, {"OTHER": file}) == []
+
+
+def test_what_the_run_does_not_know_is_not_compared(run: StoredRun, tmp_path: Path) -> None:
+    file = written(tmp_path / "file", "nodes=2,NCCL=2.30.7,driver=580")
+    asked = request("nccl", NcclWork(), "tcp", env={"NCCL_CONF_FILE": file})
+    assert [*elsewhere(asked, run, [column("tcp", log([], facts={}))])] == []
+    assert len([*elsewhere(asked, run, [COLUMN])]) == 1
 
 
 def test_a_variant_is_used_elsewhere(run: StoredRun, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def check_hosts(
             needs=needs,
             image=image,
             address=relations.addresses.get(name, ""),
+            nodes=len(names),
         )
         for name, probe in probes.items()
         if name not in down

@@ -146,6 +146,7 @@ class HostChecks:
     needs: Needs = field(default_factory=Needs)
     image: str = ""  # Of pods; empty: none
     address: str = ""  # Where the others reach it
+    nodes: int = 1  # How many are checked
 
     @property
     def fabric(self) -> str:

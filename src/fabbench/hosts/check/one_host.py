@@ -4,11 +4,12 @@ A check returns None if the host's answer does not include what it is about.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.catalog.images import why_unfit
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, outcome
+from fabbench.hosts.measured_elsewhere import measured_elsewhere
 from fabbench.hosts.probe_result import UNLIMITED, Device, Link, Probe
 from fabbench.model.hosts import NodeDevice
 from fabbench.model.messages import listed
@@ -361,8 +362,28 @@ def settings(checks: HostChecks) -> Check | None:
     changes += inherited & {"FI_EFA_USE_DEVICE_RDMA=0"}  # Of this one only this value does
     changes += probe.nccl_conf  # Files: whatever they set
     if changes:
-        return outcome("settings.changes", names=", ".join(changes))
+        elsewhere = "".join(_tuned_elsewhere(checks))
+        return outcome("settings.changes", names=", ".join(changes), elsewhere=elsewhere)
     return outcome("settings.fine", count=len(probe.settings))
+
+
+def _tuned_elsewhere(checks: HostChecks) -> Iterator[str]:
+    """Yield a blank and a sentence for each file of settings that was measured elsewhere.
+
+    What is not certain is not compared: how many nodes there are where one alone is checked, and
+    NCCL's version where several are installed.
+    """
+    probe = checks.probe
+    here = {
+        "nodes": str(checks.nodes) if checks.nodes > 1 else "",
+        "type": probe.instance_type,
+        "GPU": probe.gpus[0].name if probe.gpus else "",
+        "NCCL": "" if "," in probe.nccl else probe.nccl,
+    }
+    for each in probe.nccl_conf:
+        file, _, measured = each.removesuffix(")").partition(" (measured with ")
+        if sentence := measured_elsewhere(file, measured, here):
+            yield f" {sentence}"
 
 
 def disk(checks: HostChecks) -> Check | None:

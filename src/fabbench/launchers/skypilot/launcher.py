@@ -130,6 +130,7 @@ class SkyPilotLauncher(Launcher):
 
     name = "skypilot"
     options = SkyPilotOptions
+    one_job = True
     open_starts_nothing = True
     inherits = True
 

@@ -183,7 +183,7 @@ class SlurmLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Look at Slurm's nodes, and hold them if a sweep's tests are to divide them.
+        """Look at Slurm's nodes, and hold them if executions are divided, or one decides the next.
 
         Else what is measured is one script: a step of the allocation around, or of a job that gets
         its nodes when the script is submitted. Leaving it leaves no job and no file.
@@ -191,7 +191,7 @@ class SlurmLauncher(Launcher):
         # A job that is submitted has its nodes alone: no other run is in it
         job = _job_around(target) or secrets.token_hex(6)
         with login(target, follows=True, job=job) as login_node:
-            if needs.divided:
+            if needs.divided or needs.one_by_one:
                 with _hold_nodes(target, needs, login_node) as nodes_held:
                     yield nodes_held
                 return
@@ -224,6 +224,11 @@ class SlurmLauncher(Launcher):
             return super().command_line(step, hosts, target)
         names = tuple(host.name for host in hosts)
         return srun(step, MpiHosts(mpi=hosts[0].mpi, addresses=names, programs=hosts[0].programs))
+
+    @override
+    def held_by(self, target: Target) -> str:
+        job = _job_around(target)
+        return f"job {job}" if job else "one job"
 
     @override
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
@@ -383,23 +388,24 @@ def _select_nodes(
 
 @contextlib.contextmanager
 def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
-    """Hold nodes whose parts run executions independently, in a job or in this allocation."""
+    """Hold nodes that run executions as steps, in a job or in this allocation."""
     if _job_around(target):
         inventory = _allocated_nodes(target, needs, login_node)
         steps = _steps_inside(login_node, target)
         yield HeldNodes(inventory, steps, documents={})
         return
     inventory, named = _select_nodes(target, needs, login_node)
-    needs.check(inventory)  # before any node is held
+    held_s = needs.held_s(inventory)  # which refuses some before any node is held
     document = directives(
         target.options_as(SlurmOptions),
-        "sweep",
+        "sweep" if needs.divided else "run",
         nodes=len(inventory.hosts),
         tasks=_max_ranks(inventory, needs),
         gpus=inventory.hosts[0].gpus,
         named=named,
-        limit_s=None if needs.held_s is None else needs.held_s + _AROUND_S,
-        more=("no-kill",),  # the job outlives a node that is lost
+        limit_s=None if held_s is None else held_s + _AROUND_S,
+        # The job outlives a node that is lost, where others can go on without it
+        more=("no-kill",) if needs.divided else (),
     )
     job = _new_job(target, login_node)
     with held(job, document):

@@ -1,7 +1,7 @@
-"""The script of a plan, run as a step on nodes that a job holds.
+"""A script, run as a step on nodes that a job holds.
 
-A step runs on the first of its nodes, which reaches the others. Each test of a sweep is the script
-of one execution, a step on some of the nodes.
+A step runs on the first of its nodes, which reaches the others. It is the script of a whole plan,
+or of one execution: of a test of a sweep, on some of the nodes.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.awake import awake_s
 from fabbench.execution.session import SOURCED, exports
 from fabbench.execution.waiting import moments
@@ -25,7 +26,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines, Lines
 from fabbench.model.mappings import Documents
-from fabbench.model.messages import shorten
+from fabbench.model.messages import redacted, shorten
 from fabbench.model.plan import Execution, Words
 from fabbench.model.values import frozen
 from fabbench.remote.session import MARK, RemoteProcess
@@ -311,12 +312,14 @@ def _ends_in_time(step: RemoteProcess, queue: OutputQueue) -> bool:
 
 
 FILE = "job.sbatch"
+STEP_FILE = "step.sh"
 
 
 class HeldNodes(JobAllocation):
     """Nodes of a job that is held; see `fabbench.launchers.DivisibleAllocation`.
 
-    The script of what is measured runs on the first of them. Used in any thread.
+    Each execution is a script of its own, which runs on the first of them: which one is next may
+    depend on those before. Used in any thread.
     """
 
     def __init__(
@@ -335,8 +338,8 @@ class HeldNodes(JobAllocation):
         self._documents = documents
         self._steps = steps
         self._ended = ended
-        self._limit_s = 0.0  # This and the next are known once the plan is submitted
-        self._executions_left = 0
+        self._source: RenderInput  # Of the plan that was submitted last
+        self._limit_s = 0.0  # For the step that runs
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "HeldNodes":
         """Return an allocation of some of these nodes."""
@@ -344,25 +347,29 @@ class HeldNodes(JobAllocation):
 
     @override
     def submit(self, source: RenderInput) -> None:
+        """Take the plan. Its first step is rendered, to be kept with the run: others are alike."""
+        require_names(source.plan)
         # The requested nodes are those of the whole job, and these may be a part of them.
         target = replace(source.request.target, hosts=(), nodes=None)
-        self._limit_s = longest_s(source.plan)  # for the step of the whole script
-        self._executions_left = len(source.plan.executions)
-        request = replace(source.request, target=target)
-        super().submit(replace(source, request=request))
+        self._source = replace(source, request=replace(source.request, target=target))
+        for execution in source.plan.executions[:1]:  # None where all are kept
+            first = self._rendering.render(redacted(self._alone(execution)))
+            self._documents = {**self._documents, STEP_FILE: first}
 
     @override
     def execute(self, execution: Execution) -> ExecutionLines:
-        """End the script after its last execution, or if this one is abandoned."""
-        self._executions_left -= 1
-        goes_on = False
+        """Run an execution as a step, which ends with it, also if it is abandoned."""
+        source = self._alone(execution)
+        self._limit_s = longest_s(source.plan)
+        self._start(source)
         try:
-            ending = yield from super().execute(execution)
-            goes_on = self._executions_left > 0
-            return ending
+            return (yield from super().execute(execution))
         finally:
-            if not goes_on:
-                self.close()
+            self.close()
+
+    def _alone(self, execution: Execution) -> RenderInput:
+        """Return what the script of one execution is rendered from."""
+        return replace(self._source, plan=replace(self._source.plan, executions=(execution,)))
 
     def _follow_script(self, document: str) -> Lines:
         """Run the script as a step on these nodes, and yield its lines."""

@@ -73,9 +73,11 @@ def with_gpus(instance_type: str, name: str) -> Probe:
 
 
 EMPTY = Probe()
+LIBRARIES = ("/usr/lib/libnccl.so.2.27.5", "/opt/nccl/libnccl.so.2.28.9")
 RTX = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 UNNAMED, G5 = replace(P5, instance_type=""), replace(P5, instance_type="g5.48xlarge")
 
+TUNED = "/etc/nccl.conf (measured with nodes=4,type=p4d.24xlarge)"
 ONE_WORD = (
     "libfabric efa verbs memlock gpus plugin programs mpirun tools settings disk load interface"
 )
@@ -156,6 +158,8 @@ CASES = [
     ("mpirun", replace(P5, mpi=None, mpirun_version=HUNG), ANY, WARN, "status 124"),
     ("tools", replace(P5, tools={"timeout": "/bin/timeout"}), NCCL, WARN, "stdbuf, setsid"),
     ("settings", replace(P5, settings={"FI_PROVIDER": ""}), NCCL, WARN, "FI_PROVIDER="),
+    ("settings", replace(P5, nccl_conf=(TUNED,)), NCCL, WARN, "here: type p5.48xlarge."),
+    ("settings", replace(UNNAMED, nccl_conf=(TUNED,)), NCCL, WARN, f"Inherited: {TUNED}."),
     ("settings", replace(P5, settings={"FI_EFA_IFACE": ""}), NCCL, FAIL, "FI_EFA_IFACE"),
     (
         "settings",
@@ -205,6 +209,19 @@ def test_an_image_that_needs_a_newer_driver() -> None:
         each for each in check_host("a", P5, NCCL, image="a/b:cuda13.0") if each.name == "gpus"
     ]
     assert (check.status, "needs driver 580" in check.seen) == (FAIL, True)
+
+
+def test_settings_measured_elsewhere_name_what_is_known_here() -> None:
+    """Of one host alone it is not known how many there will be; nor NCCL's version of several."""
+    file = "/etc/nccl.conf (measured with nodes=4,NCCL=2.1.0)"
+    of_two = replace(P5, nccl_conf=(file,), libraries=(*LIBRARIES, "/opt/libnccl.so.2.30.7"))
+    host = replace(of_two, libraries=LIBRARIES[:1])
+    assert "Tune again" not in one("settings", of_two).seen
+    assert "here: NCCL 2.27.5. Tune again." in one("settings", host).seen
+    checks = check_hosts({"a": host, "b": of_two}, NCCL)
+    first, second = (check.seen for check in checks if check.name == "settings")
+    assert "with nodes 4, NCCL 2.1.0; here: nodes 2, NCCL 2.27.5." in first
+    assert "with nodes 4; here: nodes 2." in second
 
 
 def test_each_check_says_how_to_install_its_own_thing() -> None:
