@@ -7,12 +7,13 @@ from pathlib import PurePosixPath
 from fabbench.catalog.images import program_folders
 from fabbench.hosts.check.model import HostChecks
 from fabbench.hosts.check.one_host import mpirun
+from fabbench.hosts.probe import probe_arguments
 from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.mappings import without_empty
-from fabbench.model.plan import DEFAULT_VARIANT, Variant
+from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
+from fabbench.model.mappings import Paths, distinct, gathered, without_empty
+from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 
 MPIRUN = "mpirun"
 _MAX_SHOWN = 4  # Hosts with their paths, in an error
@@ -43,7 +44,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
     if not target.variants:
         return inventory(target, probe_hosts(target, DEFAULT_VARIANT), needs)
     probed: dict[object, Probes] = {}
-    views: dict[str, tuple[Host, ...]] = {}
+    views: dict[str, Hosts] = {}
     for variant in target.variants:
         variant_target = for_variant(target, variant)
         environment = tuple(variant.env.items())
@@ -64,7 +65,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
 _NOTHING = "no program, and no library that one links to"
 
 
-def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
+def provided_by_variants(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
     """Yield for each variant with directories which programs and libraries come from there.
 
     A sentence each; none for a variant whose hosts were not probed.
@@ -75,25 +76,27 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
         if not probed:
             continue
         files = [PurePosixPath(path).name for host in probed for path in host.variant_files or ()]
-        provided = ", ".join(dict.fromkeys(files)) or _NOTHING
+        provided = ", ".join(distinct(files)) or _NOTHING
         without = ", ".join(host.name for host in probed if not host.variant_files)
         some = f", but nothing on {without}" if files and without else ""
         yield f"Variant {variant.name} ({variant}) provides {provided}{some}."
 
 
-def programs(needs: Needs) -> tuple[str, ...]:
-    """Return the names of the programs that hosts are to report."""
-    return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
+def arguments_for(target: Target, needs: Needs, required: Paths = ()) -> Words:
+    """Return the probe's arguments for a target's hosts; `required`: see `probe_arguments`."""
+    mpirun = (MPIRUN,) if needs.mpi else ()
+    return probe_arguments((*needs.programs, *mpirun), _folders(target), required)
 
 
 def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
     """Return which of some programs hosts lack, as sentences; `needed`: program → what needs it."""
-    sentences: list[str] = []
-    for name, needs in needed.items():
-        lacking = [host for host, probe in probes.items() if name in probe.missing]
-        if lacking:
-            sentences.append(not_found(name, lacking, needs))
-    return sentences
+    lacking = gathered(
+        (name, host)  # program → hosts
+        for host, probe in probes.items()
+        for name in probe.missing
+    )
+    named = [name for name in needed if name in lacking]
+    return [not_found(name, lacking[name], needed[name]) for name in named]
 
 
 def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
@@ -110,7 +113,11 @@ def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
 
 def not_found(program: str, hosts: Sequence[str], needs: Needs) -> str:
     """Say that hosts lack a program, and how it is installed."""
-    return f"{program} not found on {compress_hostlist(hosts)}. Install it: {needs.install}."
+    return f"{_not_found(program, hosts)} Install it: {needs.install}."
+
+
+def _not_found(program: str, hosts: Sequence[str]) -> str:
+    return f"{program} not found on {compress_hostlist(hosts)}."
 
 
 def inventory(target: Target, probes: Probes, needs: Needs) -> Inventory:
@@ -131,10 +138,11 @@ def inventory(target: Target, probes: Probes, needs: Needs) -> Inventory:
 
 def _require_directories(probes: Probes) -> None:
     """Raise MachineError if hosts lack a directory that must exist."""
-    lacking: dict[str, list[str]] = {}
-    for name, probe in probes.items():
-        for path in probe.absent:
-            lacking.setdefault(path, []).append(name)
+    lacking = gathered(
+        (path, name)  # directory → hosts
+        for name, probe in probes.items()
+        for path in probe.absent
+    )
     absent = [f"{path} on {compress_hostlist(names)}" for path, names in lacking.items()]
     if absent:
         listed = ", ".join(absent)
@@ -146,16 +154,20 @@ def _require_directories(probes: Probes) -> None:
 
 def _require_programs(probes: Probes, needs: Needs) -> None:
     """Raise MachineError if hosts lack a program, unless the programs are optional."""
-    problems: list[str] = []
-    for program in needs.programs:
-        lacking = [name for name, probe in probes.items() if program not in probe.programs]
-        if lacking:
-            problems.append(f"{program} not found on {compress_hostlist(lacking)}.")
-    if problems and not needs.optional:
-        raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
+    if needs.optional:
+        return
+    lacking = gathered(
+        (program, name)
+        for program in needs.programs
+        for name, probe in probes.items()
+        if program not in probe.programs
+    )
+    if lacking:
+        sentences = [_not_found(program, names) for program, names in lacking.items()]
+        raise MachineError(" ".join(sentences), hint=f"Install it: {needs.install}.")
 
 
-def folders(target: Target) -> tuple[str, ...]:
+def _folders(target: Target) -> Paths:
     """Return where hosts look for programs first: the target's mpirun itself, and directories.
 
     The probe takes the path of a program, in place of a directory, as that of mpirun.
@@ -199,16 +211,14 @@ def _require_mpirun(checks: HostChecks, requested: str | None) -> None:
 def _host(name: str, probe: Probe, target: Target) -> Host:
     # What was probed, unless the target says otherwise: the interface, and the number of GPUs.
     address, interface = _address(probe, target)
-    domains: dict[str, dict[str, None]] = {}
-    for domain in probe.domains:
-        domains.setdefault(domain.provider, {})[domain.name] = None
+    domains = gathered((each.provider, each.name) for each in probe.domains)
     gids = {port.name: port.roce_v2_gid for port in probe.devices}
     return Host(
         name=name,
         address=address,
         interface=interface,
         providers=probe.providers,
-        domains={provider: tuple(names) for provider, names in domains.items()},
+        domains={provider: distinct(names) for provider, names in domains.items()},
         devices={port.name: str(port.link) for port in probe.devices},
         gids={device: gid for device, gid in gids.items() if gid is not None},
         topology=probe.topology,
@@ -263,7 +273,7 @@ def _address(probe: Probe, target: Target) -> tuple[str, str]:
         for interface in with_address:
             if interface.name == target.interface:
                 return interface.address, interface.name
-        names = dict.fromkeys(interface.name for interface in with_address)
+        names = distinct(interface.name for interface in with_address)
         others = ", ".join(names) or "none"
         raise MachineError(
             f"{probe.hostname} has no interface {target.interface} with an IPv4 address, "

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
+from fabbench.model.mappings import Names, Paths, distinct, gathered
 from fabbench.model.values import frozen
 
 UNLIMITED = -1
@@ -91,6 +92,9 @@ class ProgramResult:
         return self.lines[0] if self.lines else ""
 
 
+_NOT_RUN = ProgramResult()
+
+
 @frozen
 class Probe:
     """Everything that a host reported about itself."""
@@ -122,41 +126,40 @@ class Probe:
     """``/dev/infiniband/uverbs*`` files that can be opened; None also without the directory."""
     verbs_there: int | None = None  # Those files, whether or not they can be opened
     domains: tuple[Domain, ...] = ()
-    fi_info: ProgramResult = field(default_factory=ProgramResult)
+    fi_info: ProgramResult = _NOT_RUN
     fi_info_path: str = ""
     libfabric: str = ""  # Version, as ``fi_info --version`` prints it
     efa_installer: str = ""
     efa_driver: str = ""
     gpus: tuple[Gpu, ...] = ()
-    nvidia_smi: ProgramResult = field(default_factory=ProgramResult)
+    nvidia_smi: ProgramResult = _NOT_RUN
     gpu_processes: int | None = None
     nvidia_driver: str = ""
-    libraries: tuple[str, ...] = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
+    libraries: Paths = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
     programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
     """The requested ones that were found."""
-    missing: tuple[str, ...] = ()  # The others
-    absent: tuple[str, ...] = ()  # Required directories that do not exist
-    variant_files: tuple[str, ...] = ()
+    missing: Names = ()  # The others
+    absent: Paths = ()  # Required directories that do not exist
+    variant_files: Paths = ()
     """Requested programs in a required directory, and libraries there that they are linked to."""
     mpi: Mpi | None = None
-    mpirun_version: ProgramResult = field(default_factory=ProgramResult)
+    mpirun_version: ProgramResult = _NOT_RUN
     tools: Mapping[str, str] = field(default_factory=dict)
     """`stdbuf`, `setsid`, `timeout`, `python3` → path."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Inherited variables of NCCL, libfabric, its plugin, MPI and NVSHMEM."""
-    nccl_conf: tuple[str, ...] = ()  # Files from which NCCL reads more settings
+    nccl_conf: Paths = ()  # Files from which NCCL reads more settings
 
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:
         """Return libfabric's providers, with their layers, and the endpoint types of each."""
-        endpoints: dict[str, set[str]] = {}
-        for domain in self.domains:
-            if domain.endpoint:
-                endpoints.setdefault(domain.provider, set()).add(domain.endpoint)
+        endpoints = gathered(
+            (each.provider, each.endpoint) for each in self.domains if each.endpoint
+        )
         return {name: frozenset(types) for name, types in endpoints.items()}
 
     @property
-    def efa_domains(self) -> tuple[str, ...]:
+    def efa_domains(self) -> Names:
         """Return the names of the EFA devices that libfabric offers, each once."""
         domains = (each.name for each in self.domains if each.provider in {"efa", "efa-direct"})
         # The provider creates two domains per device.
@@ -164,7 +167,7 @@ class Probe:
         return tuple(sorted(devices))
 
     @property
-    def plugins(self) -> tuple[str, ...]:
+    def plugins(self) -> Paths:
         """Return the files of aws-ofi-nccl: until 1.14 only their directory has `ofi` in it."""
         plugins = (path for path in self.libraries if re.search(r"/libnccl-net[^/]*$", path))
         return tuple(path for path in plugins if "ofi" in path)
@@ -193,10 +196,10 @@ class Probe:
         versions = {device.firmware for device in self.topology.values()}
         return ", ".join(sorted(versions - {""}))
 
-    def devices_of(self, link: Link) -> tuple[str, ...]:
+    def devices_of(self, link: Link) -> Names:
         """Return the names of the devices on one kind of link, each once."""
         ports = (port.name for port in self.devices if port.link is link)
-        return tuple(dict.fromkeys(ports))
+        return distinct(ports)
 
 
 Probes: TypeAlias = Mapping[str, Probe]

@@ -17,7 +17,7 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
-from fabbench.model.mappings import Documents, HostLines
+from fabbench.model.mappings import Documents, GroupOfNode, HostLines, Names
 from fabbench.model.messages import redacted
 from fabbench.model.options import LauncherOptions, Launchers
 from fabbench.model.plan import Execution, Plan, Step, Variant, Words
@@ -143,9 +143,14 @@ class Rendering(ABC):
 
         nodes = target.nodes or len(target.hosts) or NODES
         options = target.options_as(self.options)
-        more: dict[str, Any] = {"target": target, "needs": needs, "image": options.node_image}
-        amounts = getattr(options, "pod_requests", ())  # of formats with pods
-        return inventory_of(options.instance_type, nodes, amounts=amounts, **more)
+        return inventory_of(
+            options.instance_type,
+            nodes,
+            target=target,
+            needs=needs,
+            amounts=getattr(options, "pod_requests", ()),  # of formats with pods
+            image=options.node_image,
+        )
 
     @abstractmethod
     def render(self, source: RenderInput) -> str:
@@ -314,7 +319,7 @@ class Launcher(ABC):
     """Whether `open` only inspects machines, so that `preview` may use it."""
     switches_networks: bool = False
     """Whether each variant gets pods in its own network (`Variant.host_network`)."""
-    groups_by: tuple[str, ...] = ()  # What `node_groups` can group nodes by: `SWITCH`, `LABEL`
+    groups_by: Names = ()  # What `node_groups` can group nodes by: `SWITCH`, `LABEL`
 
     @property
     @abstractmethod
@@ -365,7 +370,7 @@ class Launcher(ABC):
         del target
         return ""
 
-    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> GroupOfNode:
         """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing.
 
         The key of a label follows `LABEL`. Raise MachineError.

@@ -8,6 +8,7 @@ them; and a user before it (``ubuntu@node1``).
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
+from fabbench.model.mappings import Names, gathered
 from fabbench.model.patterns import lazy
 
 MAX_HOSTS = 1 << 16  # Maximum names in one list. More is a typo
@@ -19,7 +20,7 @@ _NAME = lazy(r"(?![^:]+:\d+$)(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za
 _NUMBERED = lazy(r"(.*?)(\d{0,9})")
 
 
-def expand_hostlist(text: str) -> tuple[str, ...]:
+def expand_hostlist(text: str) -> Names:
     """Return the names in a list, in its order. Leading zeros of a range's first number are kept.
 
     Raise ValueError that says what is wrong: brackets that do not close, ranges that go down,
@@ -89,14 +90,13 @@ def compress_hostlist(names: Iterable[str]) -> str:
 
     Numbers at the end of names become ranges.
     """
-    # Prefix, and whether a number follows it (`node` cannot be in `node[1-2]`) → the numbers
-    numbers_of: dict[tuple[str, bool], list[str]] = {}
-    for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match:
-            prefix, number = match.groups()
-            same = numbers_of.setdefault((prefix, bool(number)), [])
-            same.append(number)
+    matches = map(_NUMBERED.fullmatch, names)
+    parts = [match.groups() for match in matches if match]
+    numbers_of = gathered(
+        # Prefix, and whether a number follows it (`node` cannot be in `node[1-2]`) → the numbers
+        ((prefix, bool(number)), number)
+        for prefix, number in parts
+    )
     texts: list[str] = []
     for (prefix, _), numbers in numbers_of.items():
         ranges = ",".join(_ranges(numbers))

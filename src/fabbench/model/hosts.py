@@ -1,11 +1,11 @@
 """Hosts: the target that names them, what a benchmark needs, what was found on them. Frozen."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-from fabbench.model.mappings import Reasons, Variables
+from fabbench.model.mappings import Names, Paths, Reasons, Variables
 from fabbench.model.options import (
     FOLDER,
     HOSTS,
@@ -18,6 +18,7 @@ from fabbench.model.options import (
     option,
 )
 from fabbench.model.plan import Variant
+from fabbench.model.values import frozen
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
 
@@ -30,7 +31,7 @@ class MpiKind(StrEnum):
     HYDRA = "hydra"  # MPICH, Intel MPI and MVAPICH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mpi:
     """One ``mpirun``, as found on a host."""
 
@@ -39,11 +40,11 @@ class Mpi:
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Needs:
     """What hosts must have for a benchmark."""
 
-    programs: tuple[str, ...] = ()
+    programs: Names = ()
     install: str = ""  # The command that installs them
     # Whether hosts may lack some of them: what was found is known afterwards
     optional: bool = False
@@ -52,8 +53,8 @@ class Needs:
     # Program → the directory in which AWS's images have it
     folders: Mapping[str, str] = field(default_factory=dict)
     # Where programs are below the directory that they were installed into
-    subfolders: tuple[str, ...] = ("bin", "")
-    devices: tuple[str, ...] = ()  # RDMA devices that the user names, for hosts that are not probed
+    subfolders: Paths = ("bin", "")
+    devices: Names = ()  # RDMA devices that the user names, for hosts that are not probed
     nics: int = 0  # How many there are, if the user says so
     # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
     divided: bool = False
@@ -62,10 +63,10 @@ class Needs:
     # unsuitable ones
     held_s: "Callable[[Inventory], float | None]" = lambda _: None
     # The requested fabrics, as in `RunRequest`; empty: any that hosts have
-    fabrics: tuple[str, ...] = ()
+    fabrics: Names = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeDevice:
     """How a GPU, or an RDMA device with its first port, is attached.
 
@@ -86,12 +87,12 @@ class NodeDevice:
     mtu: int | None = None
     max_mtu: int | None = None
     # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
-    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    nics: Mapping[str, Names] = field(default_factory=dict)
     # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
-    acs: tuple[str, ...] | None = None
+    acs: Names | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     """One machine, as found."""
 
@@ -102,7 +103,7 @@ class Host:
     # libfabric provider, with its layers (`tcp;ofi_rxm`) → types of endpoint: `msg`, `rdm`, `dgram`
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # libfabric provider → its distinct domains
-    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    domains: Mapping[str, Names] = field(default_factory=dict)
     # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
     devices: Mapping[str, str] = field(default_factory=dict)
     # Fabric → NCCL's variables of its platform
@@ -116,10 +117,10 @@ class Host:
     instance_type: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
     # Program without path → where to search
-    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    searched: Mapping[str, Paths] = field(default_factory=dict)
     # What is loaded from a variant's directories: programs, and libraries that the linker finds for
     # them. None: not looked up
-    variant_files: tuple[str, ...] | None = None
+    variant_files: Paths | None = None
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
@@ -127,28 +128,29 @@ class Host:
     # Where fabrics were looked for, and what was found: one sentence each
     search_notes: tuple[str, ...] = ()
 
-    def linked(self, link: str) -> tuple[str, ...]:
+    def linked(self, link: str) -> Names:
         """Return the names of the RDMA devices of one kind of link, in order."""
         return tuple(sorted(name for name, kind in self.devices.items() if kind == link))
 
 
-_Change: TypeAlias = Callable[[Sequence[Host]], tuple[Host, ...]]
+Hosts: TypeAlias = tuple[Host, ...]
+_Change: TypeAlias = Callable[[Sequence[Host]], Hosts]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Inventory:
     """What a target has."""
 
     target: str
-    hosts: tuple[Host, ...]
+    hosts: Hosts
     # Of the containers or machines, unless a variant has its own; empty: none is known
     image: str = ""
     # Variant → the hosts as it sees them
-    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    variants: Mapping[str, Hosts] = field(default_factory=dict)
     # Requested, did not answer, and left out → why
     unreachable: Reasons = field(default_factory=dict)
 
-    def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
+    def hosts_for_variant(self, variant: str) -> Hosts:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
 
@@ -160,7 +162,7 @@ class Inventory:
     def named(self, names: Sequence[str]) -> "Inventory":
         """Return the inventory with other names for its hosts."""
 
-        def with_names(hosts: Sequence[Host]) -> tuple[Host, ...]:
+        def with_names(hosts: Sequence[Host]) -> Hosts:
             pairs = zip(hosts, names, strict=True)
             return tuple(replace(host, name=name) for host, name in pairs)
 
@@ -180,7 +182,7 @@ class Inventory:
                 yield host.name, host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Target:
     """Which hosts to use, and how to reach them.
 
@@ -189,7 +191,7 @@ class Target:
 
     name: str  # As the user calls it: a target of the configuration, or a launcher's name
     launcher: str
-    hosts: tuple[str, ...] = option(
+    hosts: Names = option(
         HOSTS,
         "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be "
         "given several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
@@ -208,7 +210,7 @@ class Target:
         "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' "
         "addresses.",
     )
-    bin_dirs: tuple[str, ...] = option(
+    bin_dirs: Paths = option(
         FOLDER,
         "Directory to search first for programs, as every host has it. Can be given several times.",
         "--bin-dir",
@@ -219,9 +221,9 @@ class Target:
         Environment(), "Environment variables of all benchmarks on this target.", many=dict
     )
     # Variables that every benchmark inherits from fabbench; see `plan.Command`
-    inherited: tuple[str, ...] = ()
+    inherited: Names = ()
     options: LauncherOptions = field(default_factory=LauncherOptions)
-    typed: tuple[str, ...] = ()  # Names of the options that were given on the command line
+    typed: Names = ()  # Names of the options that were given on the command line
     variants: tuple[Variant, ...] = ()  # How configurations differ, besides their fabric
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:

@@ -13,7 +13,9 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from fabbench.model.errors import Exit
+from fabbench.model.mappings import Names
 from fabbench.model.patterns import lazy
+from fabbench.model.values import frozen
 
 # What distinguishes points of one size (`placement`, `dtype`, …); shared
 Labels: TypeAlias = Mapping[str, str]
@@ -79,7 +81,7 @@ class Point(NamedTuple):
 
     size: int
     labels: Labels
-    metrics: tuple[str, ...]
+    metrics: Names
     values: tuple[float, ...]
 
 
@@ -102,7 +104,7 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finding:
     """Something a log shows that its reader should know."""
 
@@ -201,7 +203,7 @@ def status_of(outcomes: Iterable[Outcome], allowed: Collection[Outcome] = ()) ->
     return Exit.FINE if fine.issuperset(outcomes) else Exit.UNTRUSTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Proof:
     """What a log must show to count as measured on a fabric, and what is known of its nodes."""
 
@@ -209,13 +211,13 @@ class Proof:
     # NICs a rank must have used; 0: any. None: not known what was requested
     nics: int | None = None
     domain: str | None = None  # The requested libfabric domain (interface); None: any
-    devices: tuple[str, ...] = ()  # The only NICs that ranks may have used; empty: any
+    devices: Names = ()  # The only NICs that ranks may have used; empty: any
     # Of the nodes: an EC2 type or a system of the catalog; empty: not known
     instance_type: str = ""
     nodes: int | None = None  # None: not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ending:
     """How an execution that fabbench itself started ended."""
 
@@ -236,7 +238,7 @@ ExecutionLines: TypeAlias = Generator[str, None, Ending]
 """The lines of an execution's log as they come, then how it ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Log:
     """One benchmark execution, read and judged.
 
@@ -294,6 +296,8 @@ class Log:
         return str(self.facts.get("assumed_type", ""))
 
 
+Logs: TypeAlias = Mapping[str, Sequence[Log]]
+"""Configuration → its logs."""
 MARKER_SIGN = "#@fabbench "
 _MARKER = lazy(r"#@fabbench (?:end (\S+) (\?|-?\d{1,6})|(begin|nics) (\S+)(?: (.*))?)")
 
@@ -317,7 +321,7 @@ class Marker(NamedTuple):
         """The step, without its execution."""
         return self.step.partition("/")[2] or self.step
 
-    def contradiction(self, fact: str, used: str, side: str = "") -> str:
+    def contradiction(self, fact: str, used: str, side: str) -> str:
         """Return a sentence if a side used something other than the marker states, else "".
 
         For a server, ``server_FACT`` outranks the fact. Empty `side`: the step is no pair.

@@ -17,10 +17,11 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
 from fabbench.model.hostlist import expand_hostlist
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Names, Variables
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size, parse_sizes
+from fabbench.model.values import frozen
 
 FORMER = {"trials": "iterations", "test": "program"}
 """Long names that options had, without dashes → what they are now: both are taken."""
@@ -253,7 +254,7 @@ DEVICE = Text("the name of a device", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:;@-]*$
 # ---------------------------------------------------------------- declarations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Option:
     """One option."""
 
@@ -261,7 +262,7 @@ class Option:
     type: Type
     help: str
     # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
-    flags: tuple[str, ...] = ()
+    flags: Names = ()
     # Combines several values: `tuple`, `dict`; None: there is one
     many: Callable[[Iterable[Any]], Any] | None = None
     # As users write it; empty: there is none, or `help` states it
@@ -336,11 +337,6 @@ def option(
     return field(default_factory=lambda: value, metadata={"option": declaration})
 
 
-def unique(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the values in their order, each once."""
-    return tuple(dict.fromkeys(values))
-
-
 def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     """Return the values of several lists."""
     return tuple(value for listed in values for value in listed)
@@ -352,11 +348,11 @@ Options: TypeAlias = Mapping[str, Option]
 
 def _declared(kind: type) -> Options:
     """Return the options that a dataclass declares, by the names of its fields."""
-    options: dict[str, Option] = {}
-    for attribute in fields(kind):
-        declaration = attribute.metadata.get("option")
-        if isinstance(declaration, Option):
-            options[attribute.name] = _named(declaration, attribute.name)
+    options = {
+        each.name: _named(each.metadata["option"], each.name)
+        for each in fields(kind)
+        if "option" in each.metadata
+    }
     return MappingProxyType(options)
 
 
@@ -420,7 +416,7 @@ def _short_size(size: int) -> str:
     return format_size(size).replace(" ", "").removesuffix("B")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LauncherOptions:
     """A launcher's options, or a format's, besides those of `fabbench.model.hosts.Target`."""
 

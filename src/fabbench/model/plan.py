@@ -1,12 +1,12 @@
 """What to run: commands, steps, executions, variants, and the plan of them all. Frozen values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from fabbench.model.log import Facts
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Names, Paths, Variables
 from fabbench.model.messages import environment
 from fabbench.model.options import (
     IMAGE,
@@ -19,12 +19,13 @@ from fabbench.model.options import (
     flat,
     option,
 )
+from fabbench.model.values import frozen
 
 Words: TypeAlias = tuple[str, ...]
 """Those of a command line, or of a part of one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Command:
     """One program to start.
 
@@ -35,9 +36,9 @@ class Command:
     role: str = ""  # `server` or `client` in a pair
     host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Variables = field(default_factory=dict)
-    unset: tuple[str, ...] = ()
+    unset: Names = ()
     # Taken from fabbench: their values are in no plan, document or command line
-    inherited: tuple[str, ...] = ()
+    inherited: Names = ()
     # How many ranks run it, unless it is one of a pair. Several commands share them in their order
     ranks: int = 1
 
@@ -53,7 +54,7 @@ class Command:
         return replace(self, argv=argv, env=env)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
 
@@ -81,7 +82,7 @@ class Step:
         return bool(self.commands[0].role)  # ranks have no role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Configuration:
     """One column of a comparison."""
 
@@ -96,7 +97,7 @@ class Configuration:
         return self.label
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Execution:
     """One repeat of one configuration: one `exec/` directory and one judged log."""
 
@@ -110,7 +111,7 @@ class Execution:
     together: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     """Everything that will be run, in order. Configurations interleave as executions (A B B A)."""
 
@@ -130,7 +131,7 @@ class Plan:
         return total_s
 
 
-def _folders(text: str) -> tuple[str, ...]:
+def _folders(text: str) -> Paths:
     """Return the absolute paths in a text like PATH; raise ValueError."""
     folders = [folder for folder in text.split(":") if folder]
     if not folders or not all(folder.startswith("/") for folder in folders):
@@ -138,12 +139,12 @@ def _folders(text: str) -> tuple[str, ...]:
     return tuple(folder.rstrip("/") or "/" for folder in folders)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Variant:
     """What differs in some of the configurations. With a name only: nothing."""
 
     name: str
-    paths: tuple[str, ...] = option(
+    paths: Paths = option(
         Type(
             "an absolute path that all hosts have, such as /opt/nccl-2.30",
             "DIRECTORY",

@@ -1,13 +1,14 @@
 """Options of every benchmark's command, which `defaults.run` of `fabbench.yaml` may have too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from fabbench.model.mappings import Names
 from fabbench.model.options import FABRIC, Environment, File, Flag, Seconds, Text, Whole, option
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunOptions:
     """Options of every benchmark's command."""
 
@@ -15,7 +16,7 @@ class RunOptions:
         Text("a target", "TARGET"),
         "Where to run: a target of fabbench.yaml, or a launcher. Default: FABBENCH_TARGET.",
     )
-    fabrics: tuple[str, ...] = option(
+    fabrics: Names = option(
         FABRIC,
         "Add a configuration on this fabric: efa, ib, roce, tcp, p2p, shm, or any libfabric "
         "provider. "

@@ -11,17 +11,17 @@ import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from fabbench.execution.worker_pool import Results, map_hosts, succeeded
+from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import distinct, without_empty
 from fabbench.model.templates import text_of
+from fabbench.model.values import frozen
 from fabbench.remote.host import RemoteHost, UnwritableError
 from fabbench.remote.transport import LostError, ProcessStream, Transport
 
@@ -35,7 +35,7 @@ _TRIED = re.compile(r"tried (\d{1,9}) ?(.*)")
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbedHost:
     """Probe result of a host, with the open shell that it came from."""
 
@@ -52,12 +52,9 @@ def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     the next.
     """
     head, *others = names
-    chosen: dict[tuple[str, str], None] = {}
-    for other in others:
-        chosen |= dict.fromkeys(_both_ways(head, other))
-    if others:
-        chosen |= dict.fromkeys(zip(names, (*others, head), strict=True))
-    return tuple(chosen)
+    with_head = [pair for other in others for pair in _both_ways(head, other)]
+    ring = zip(names, (*others, head), strict=True) if others else ()
+    return distinct((*with_head, *ring))
 
 
 def _both_ways(one: str, other: str) -> tuple[tuple[str, str], ...]:
@@ -161,22 +158,20 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
         return hosts[0].address
 
     answers = map_hosts({name: name for name in probed}, address_of)  # an address, or an error
-    failures = [error for error in answers.values() if isinstance(error, MachineError)]
-    if failures and len(failures) == len(answers):
-        raise failures[0]  # Most likely all for one reason, as a wrong --interface
     addresses = succeeded(answers)
+    for error in failed(answers).values():
+        if not addresses:
+            raise error  # Most likely all for one reason, as a wrong --interface
     known = without_empty(addresses)
     connections = _try_connections(probed, known) if len(known) > 1 else {}
     for name, answer in answers.items():
         if name in known:
             continue
-        failed = _without_address(name, answer)
+        untried = _without_address(name, answer)
         for other in probed.keys() - {name}:
-            connections |= dict.fromkeys(_both_ways(name, other), failed)
-    clocks: dict[str, float] = {}
-    for name, each in probed.items():
-        if each.clock_s is not None:
-            clocks[name] = each.clock_s
+            connections |= dict.fromkeys(_both_ways(name, other), untried)
+    ahead_s = {name: each.clock_s for name, each in probed.items()}
+    clocks = {name: clock_s for name, clock_s in ahead_s.items() if clock_s is not None}
     return HostRelations(addresses=addresses, connections=connections, clocks=clocks)
 
 
@@ -232,7 +227,8 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
     clock_s = _ahead_s(shell, host)
     _send(shell, script())
     answer = shell.answer(host, _PROBE_S, last=_END_OF_PROBE)
-    return ProbedHost(read_probe([*noise, *answer]), shell, clock_s)
+    probe = read_probe([*noise, *answer])
+    return ProbedHost(probe=probe, shell=shell, clock_s=clock_s)
 
 
 def _ahead_s(shell: ProcessStream, host: str) -> float | None:

@@ -19,6 +19,7 @@ from fabbench.logs.parser import LogParser, Result
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Log, Point, own_line
+from fabbench.model.log import Logs as Logs  # noqa: PLC0414 - a part of plans' results, too
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
@@ -36,7 +37,7 @@ _INTERRUPTED = "fabbench was interrupted before this execution ended."
 T = TypeVar("T")
 AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
-Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
+Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 ShouldStop: TypeAlias = Callable[[int, Logs], bool]
 Order: TypeAlias = Callable[[Sequence[Execution], Logs], Iterable[Execution]]
 
@@ -111,7 +112,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
                 raise stop
             if should_stop(number, logs):
                 break
-        missing = 0
+        missing = 0  # what was not carried out is not wanted
         if len(carried_out) != len(writer.run.schedule):
             writer.end_schedule(carried_out)
     by_configuration = {label: tuple(some) for label, some in logs.items()}

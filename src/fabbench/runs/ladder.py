@@ -3,7 +3,6 @@
 Each rung is a run or a sweep that exists anyway.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +17,7 @@ from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import distinct
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
+from fabbench.model.values import frozen
 from fabbench.plan.gates import parse_gates
 from fabbench.report.certificate import ALL, Certificate, RungFigure
 from fabbench.runs.document import read, write
@@ -33,7 +33,7 @@ _PROFILES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AcceptOptions:
     """Options of a ladder."""
 
@@ -241,11 +241,11 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
     """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
     # These are compared with another rung, and need no limits.
     relative = {each.name for each in every_rung() if each.baseline}
-    limits = defaultdict[str, list[str]](list)
-    for rung in certificate.rungs:
-        if rung.name not in relative:
-            for figure in rung.figures:
-                limits[rung.name].append(_limit(figure))
+    limits = {
+        rung.name: [*map(_limit, rung.figures)]
+        for rung in certificate.rungs
+        if rung.figures and rung.name not in relative
+    }
     write(file, limits)
 
 
@@ -265,7 +265,7 @@ def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
 
     Raise MachineError if they cannot be read, RequestError for an invalid one.
     """
-    known = dict.fromkeys(rung.name for rung in every_rung())
+    known = distinct(rung.name for rung in every_rung())
     try:
         limits = read(file, dict[str, tuple[str, ...]])
         for name, gates in limits.items():

@@ -6,7 +6,7 @@ Nothing is printed here: events are passed to callables, and errors are part of 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,20 +20,23 @@ from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
 from fabbench.catalog.offline_inventory import require_names
-from fabbench.hosts.discover import loaded
+from fabbench.hosts.discover import provided_by_variants
 from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.log import Log
+from fabbench.model.mappings import Sentences, distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_sizes
+from fabbench.model.values import frozen
 from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.gates import Gate, parse_gates
 from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
 from fabbench.runs.execute import (
     Logs,
+    Notify,
     PlanResult,
     Stop,
     Watcher,
@@ -47,9 +50,7 @@ from fabbench.runs.summary import LAST_GOOD, last_good, write_summary
 from fabbench.runs.sweep import same_nodes
 from fabbench.runs.tuned_settings import elsewhere
 
-Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
-Sentences: TypeAlias = Sequence[str]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 Steering: TypeAlias = Callable[..., Iterable[Execution]]
@@ -138,7 +139,7 @@ def stop_condition(
 # ---------------------------------------------------------------- a run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunResult:
     """The result of a run."""
 
@@ -202,7 +203,7 @@ def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
     )
     with closing(writer):
         result = _result(request, baseline, writer, measured, release_failure)
-    for sentence in dict.fromkeys(elsewhere(request, writer.run, result.columns)):
+    for sentence in distinct(elsewhere(request, writer.run, result.columns)):
         notify(sentence)
     return result
 
@@ -282,8 +283,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     notify(_chosen_target(request, inventory))
     planned, baseline = _planned(request, baseline, inventory)
     writer = RunWriter(request, inventory, planned, resume)
-    # What the directories of each variant provide
-    for sentence in loaded(inventory, request.target.variants):
+    for sentence in provided_by_variants(inventory, request.target.variants):
         notify(sentence)
     kept = f", {len(writer.kept)} of them kept" if resume else ""
     bound = "at most " if request.adaptive else ""
@@ -339,7 +339,7 @@ def _machines_in_words(request: RunRequest, inventory: Inventory) -> str:
     hosts = ", ".join(host.name for host in inventory.hosts)
     variants = request.target.variants
     images = [variant.image or inventory.image for variant in variants] or [inventory.image]
-    named = ", ".join(filter(None, dict.fromkeys(images)))
+    named = ", ".join(filter(None, distinct(images)))
     return f"{hosts}; image {named}" if named else hosts
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
@@ -14,7 +14,7 @@ from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
-from fabbench.model.mappings import Reasons, distinct, gathered
+from fabbench.model.mappings import Reasons, Sentences, distinct, gathered
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
@@ -41,12 +41,9 @@ class Judgment(NamedTuple):
     """What rules say about the figures of a rung."""
 
     limits: tuple[str, ...] = ()  # What the figures were judged by
-    missed: tuple[str, ...] = ()  # Sentences: which of them failed
-    doubts: tuple[str, ...] = ()  # Sentences: why nothing is certain
+    missed: Sentences = ()  # Which of them failed
+    doubts: Sentences = ()  # Why nothing is certain
     sources: tuple[str, ...] = ()  # Where the limits are from; empty: the user knows
-
-
-Sentences: TypeAlias = Sequence[str]
 
 
 def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -> RungResult:
@@ -259,14 +256,9 @@ def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> 
 
 
 def _together(judgments: Iterable[Judgment]) -> Judgment:
-    """Return what all rules say."""
-    rules = list(judgments)
-    return Judgment(
-        limits=tuple(chain.from_iterable(each.limits for each in rules)),
-        missed=tuple(chain.from_iterable(each.missed for each in rules)),
-        doubts=tuple(chain.from_iterable(each.doubts for each in rules)),
-        sources=distinct(chain.from_iterable(each.sources for each in rules)),
-    )
+    """Return what all rules say, field by field."""
+    by_field = zip(*judgments, strict=True)
+    return Judgment(*(tuple(chain.from_iterable(of_rules)) for of_rules in by_field))
 
 
 def _is_plain_limit_of(gate: Gate, figure: RungFigure) -> bool:
@@ -351,12 +343,10 @@ def _fault_of_sweep(
 
 def _bad_nodes(diagnosis: Diagnosis) -> Reasons:
     """Return nodes that are bad, or have a bad NIC → why."""
-    bad: dict[str, str] = {}
-    for suspect in diagnosis.suspects:
-        # A NIC that is bad on all nodes accuses none of them.
-        if suspect.kind in _OF_NODES and not suspect.of_all:
-            bad |= dict.fromkeys(suspect.nodes, suspect.evidence)
-    return bad
+    of_nodes = [each for each in diagnosis.suspects if each.kind in _OF_NODES]
+    # A NIC that is bad on all nodes accuses none of them.
+    accused = [each for each in of_nodes if not each.of_all]
+    return {node: each.evidence for each in accused for node in each.nodes}
 
 
 # ---------------------------------------------------------------- a run on all nodes
@@ -382,7 +372,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         fabric=ended.columns[0].label,  # a configuration is called as its fabric
         figures=tuple(_figures(comparison)),
         limits=judgment.limits,
-        sources=judgment.sources or blank.sources,
+        sources=distinct(judgment.sources) or blank.sources,
         why="" if alone else " ".join(headlines(comparison)),
     )
     doubts = distinct((*judgment.doubts, *neighbors(logs)))
@@ -391,7 +381,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
 
 def _judged_by_gates(verdict: Verdict) -> Judgment:
     limits = tuple(each.gate for each in verdict.results)
-    return Judgment(limits, missed=tuple(verdict.breaches), doubts=tuple(verdict.undecided))
+    return Judgment(limits, verdict.breaches, verdict.undecided)
 
 
 def _judged_by_expectation(expected: Expectation) -> Judgment:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -33,14 +33,16 @@ from fabbench.launchers import (
 from fabbench.model.errors import Exit, FabbenchError, RequestError, gravest
 from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import METRICS, Log, Outcome, Point, Severity
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import GroupOfNode, Names, distinct
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
+from fabbench.model.values import frozen
 from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
 from fabbench.runs.document import StoreError, SweepDocument, TestResult
 from fabbench.runs.execute import (
+    Notify,
     RunningExecution,
     Stop,
     Watcher,
@@ -55,7 +57,6 @@ from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, rounded_part
 
-Notify: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]
 """Called in the main thread with a round, the most rounds, all results, and how many are of it."""
 Watching: TypeAlias = Callable[[SweepDocument], AbstractContextManager[Progress]]
@@ -65,7 +66,7 @@ _MOST_IN_PAIRS = 1000
 _MIN_TIME_S = 1.0  # No test starts with less time than this left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepRequest:
     """One sweep, as requested."""
 
@@ -74,7 +75,7 @@ class SweepRequest:
     confidence: float
     tolerance: float
     # Node → its rack or other group; of all nodes or of none
-    group_of: Mapping[str, str] = field(default_factory=dict)
+    group_of: GroupOfNode = field(default_factory=dict)
     # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
     groups_by: str = ""
     seed: int = 0
@@ -83,7 +84,7 @@ class SweepRequest:
     resume: StoredRun | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepRun:
     """A sweep that has ended in any way."""
 
@@ -135,7 +136,7 @@ def sweep(
     return replace(result, interrupted=interrupted, release_failure=release_failure)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepPreview:
     """What a sweep would do first, and how long it may take."""
 
@@ -365,9 +366,7 @@ def _new_document(request: SweepRequest, run: RunRequest, inventory: Inventory) 
     )
 
 
-def _groups_of_nodes(
-    request: SweepRequest, target: Target, nodes: Sequence[str]
-) -> Mapping[str, str]:
+def _groups_of_nodes(request: SweepRequest, target: Target, nodes: Sequence[str]) -> GroupOfNode:
     """Return node → its group, if there are groups. Raise RequestError for a node without one."""
     group_of = request.group_of
     if request.groups_by:
@@ -382,7 +381,7 @@ def _groups_of_nodes(
     return {node: group_of[node] for node in nodes}
 
 
-def _common_nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
+def _common_nics(run: RunRequest, inventory: Inventory) -> Names:
     """Return the NICs to test one by one.
 
     Raise RequestError if nodes have none, or different ones.
@@ -545,7 +544,7 @@ def unfinished(sweep: StoredSweep) -> str:
 # ---------------------------------------------------------------- measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepTests:
     """Measures tests. `measure` may be called from any thread."""
 

@@ -5,9 +5,8 @@ why it failed is a failed test of its nodes; a file that names two nodes and sho
 of which nothing is known.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
@@ -19,7 +18,9 @@ from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
+from fabbench.model.mappings import GroupOfNode, most_common
 from fabbench.model.units import format_size
+from fabbench.model.values import frozen
 from fabbench.runs.document import VERDICT, TestResult
 from fabbench.runs.inputs import Source, read_source, sources_of
 from fabbench.runs.load_columns import judged_together
@@ -33,7 +34,7 @@ _COMPARABLE_WITHIN = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "
 """Properties in which figures of one size may differ, so that they cannot be compared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepLogs:
     """The results of logs."""
 
@@ -41,7 +42,7 @@ class SweepLogs:
     nodes: Sequence[str]  # All nodes in natural order, also those of files without a result
     metric: Metric
     left_out: Sequence[tuple[str, str]]  # Files without a result, and the reasons
-    group_of: Mapping[str, str]  # Node → its group, as sweeps know it
+    group_of: GroupOfNode  # Node → its group, as sweeps know it
     unfinished: str
     slow_nics: Sequence[tuple[str, str]]  # Files, and a NIC far below the others of its nodes
 
@@ -162,7 +163,7 @@ def _all_nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) ->
     return sorted(named | of_sweeps, key=natural_order)
 
 
-def _group_of(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> Mapping[str, str]:
+def _group_of(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> GroupOfNode:
     """Return node → its group; none unless all have one."""
     groups: dict[str, str] = {}
     for sweep in sweeps:
@@ -183,15 +184,15 @@ def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
     """
     if requested is not None:
         return one_named("metric", requested, METRICS)
-    votes: Counter[str] = Counter()
-    for log in logs:
-        measured = {name for point in log.points for name in point.metrics}
-        preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
-        shown = next((name for name in preferred if name in measured), None)
-        if shown is not None:
-            votes[shown] += 1
-    shown_by_most = max(votes, key=votes.__getitem__, default="busbw")
-    return METRICS[shown_by_most]
+    votes = filter(None, map(_usual_metric, logs))
+    return METRICS[most_common(votes, default="busbw")]
+
+
+def _usual_metric(log: Log) -> str:
+    """Return the first of its benchmark's usual metrics that a log measured; empty: none."""
+    measured = {name for point in log.points for name in point.metrics}
+    preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
+    return next((name for name in preferred if name in measured), "")
 
 
 _Row: TypeAlias = tuple[Point, float]

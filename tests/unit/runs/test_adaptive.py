@@ -11,9 +11,10 @@ from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
 from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import Sentences
 from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
-from fabbench.runs.run import Sentences, needs_of, preview, stop_condition, undecided
+from fabbench.runs.run import needs_of, preview, stop_condition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
 from tests.support.requests import request
 from tests.support.script_plans import inventory

@@ -31,6 +31,7 @@ from fabbench.execution.script.words import (
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
+from fabbench.model.mappings import Names, distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Command, Execution, Plan, Step, Words
 from fabbench.model.units import format_size
@@ -95,7 +96,7 @@ class _Script:
         self._counts_nics = target.inventory is not None and not self._on_one_node
         """Whether it prints the counters of NICs."""
         names = chain.from_iterable(map(inherited, self._steps))
-        self.inherited = tuple(dict.fromkeys(names))
+        self.inherited = distinct(names)
         self._refuse_if_impossible()
 
     def _is_collective(self, step: Step) -> bool:
@@ -159,7 +160,7 @@ class _Script:
             programs=self._programs,
             end=_END,
             sign=MARKER_SIGN,
-            is_alone=self._on_one_node,
+            on_one_node=self._on_one_node,
             has_pairs=self._has_pairs,
             counts_nics=self._counts_nics,
             srun=SRUN,
@@ -181,7 +182,7 @@ class _Script:
         environments = {label: self._environment(each) for label, each in executions.items()}
         # `clean` is what all have in common, `env` what one has besides. An execution whose steps
         # have different environments has none here.
-        arrays: tuple[str, ...] = ()
+        arrays: Names = ()
         if all(environments.values()):
             arrays = ("clean", "env") if len(environments) > 1 else ("clean",)
         bodies = self._body_of_each(arrays)
@@ -485,7 +486,7 @@ _PLAIN_VALUE = re.compile(r"[\w.:-]+")
 _CAN_VARY = frozenset({"size", "iterations", "device", "domain", "test"})
 
 
-def _varying_facts(steps: Sequence[Step]) -> tuple[str, ...]:
+def _varying_facts(steps: Sequence[Step]) -> Names:
     """Return the facts that differ between steps, if they can be variables of a shell.
 
     Empty: the steps are too few for a loop, or differ in more than that.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 
 from fabbench.model.hosts import Inventory
+from fabbench.model.mappings import Paths, distinct
 from fabbench.model.plan import Words
 from fabbench.model.values import frozen
 
@@ -29,7 +30,7 @@ class VariantOverrides:
     mpirun: str = "mpirun"
     interface: str = ""
     inside: Words = ()  # As `ScriptTarget.inside`
-    folders: tuple[str, ...] = ()  # Directories without which nothing of it is started
+    folders: Paths = ()  # Directories without which nothing of it is started
 
 
 @frozen
@@ -52,7 +53,7 @@ class ScriptTarget:
     """Program → path, the same on every host."""
     inside: Words = ()
     """Options of srun that start a program in a container; empty for the host itself."""
-    folders: tuple[str, ...] = ()  # As `VariantOverrides.folders`
+    folders: Paths = ()  # As `VariantOverrides.folders`
     in_container: bool = False  # Whether all that it started ends with it
     chosen_by_variable: bool = True  # Whether FABRIC=LABEL runs one configuration alone
     head: str = ""
@@ -71,7 +72,7 @@ class ScriptTarget:
     @property
     def mpiruns(self) -> tuple[str, ...]:
         """Every mpirun that is used."""
-        return tuple(dict.fromkeys(target.mpirun for target in self._of_variants()))
+        return distinct(target.mpirun for target in self._of_variants())
 
     @property
     def contained(self) -> bool:

@@ -1,6 +1,5 @@
 """Checks between hosts: what should be the same on all, and whether they reach each other."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -8,6 +7,7 @@ from typing import TypeAlias
 
 from fabbench.catalog.systems import efa_reaches
 from fabbench.hosts.check.model import (
+    Attempts,
     Check,
     Connection,
     HostChecks,
@@ -19,6 +19,7 @@ from fabbench.hosts.check.model import (
 )
 from fabbench.hosts.check.one_host import FACTS, Fact
 from fabbench.hosts.probe_result import Link
+from fabbench.model.mappings import distinct, most_common
 from fabbench.model.messages import listed
 
 _CLOCK_S = 1.0
@@ -100,7 +101,7 @@ def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
     """Check what should be the same on all hosts; nothing if there is only one."""
     if len(hosts) < 2:
         return
-    requested = dict.fromkeys(name for each in hosts for name in each.needs.programs)
+    requested = distinct(name for each in hosts for name in each.needs.programs)
     programs = [_same_program(name) for name in requested if name != "mpirun"]
     for same in (*_all_same(), *programs):
         values = {each.host: same.value(each) for each in hosts}  # empty: not reported
@@ -112,12 +113,12 @@ def _compare_with_usual(
     same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]
 ) -> Iterator[Check]:
     """Compare every host with the most common value (of equals, the first)."""
-    counts = Counter(filter(None, values.values()))  # Of those that are known
-    usual = max(counts, key=counts.__getitem__, default="")
+    known = list(filter(None, values.values()))
+    usual = most_common(known, default="")
     having = [host for host, value in values.items() if value == usual]
     have = "has" if len(having) == 1 else "have"
     others = f"while {listed(having, _NAMED)} {have} {usual}."
-    alone = counts.total() == 1  # Only one host reports it
+    alone = len(known) == 1  # Only one host reports it
     for checks in hosts:
         value = values[checks.host]
         if not value:
@@ -158,12 +159,10 @@ def clock(host: str, clocks: Mapping[str, float]) -> Check:
     return outcome(name, seconds=abs(ahead), how=how)
 
 
-def connections(
-    host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]
-) -> Check:
+def connections(host: str, others: Sequence[str], tried: Attempts) -> Check:
     """Check that a host reaches those of the others that it was to try.
 
-    `tried`: (from, to) → what became of it. One failure outweighs any number that were reached.
+    One failure outweighs any number that were reached.
     """
     attempts = {other: tried.get((host, other), _UNTRIED) for other in others}
     failed = [other for other, each in attempts.items() if each.made is False]
@@ -175,7 +174,7 @@ def connections(
         return outcome("connections.failed", names=names, reached=but)
     if reached:
         return outcome("connections.reached", names=listed(reached, _NAMED))
-    whys = dict.fromkeys(each.why for each in attempts.values())
+    whys = distinct(each.why for each in attempts.values())
     reasons = ", ".join(filter(None, whys))
     return outcome("connections.untried", whys=f": {reasons}" if reasons else "")
 

@@ -1,19 +1,19 @@
 """What a cluster has, whether the user may use it, and whether the device profile fits it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.kubernetes_resources import Profile
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.catalog.systems import System, system
-from fabbench.execution.worker_pool import Results, map_hosts, succeeded
+from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Check, refusal
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import Right, outcome
-from fabbench.launchers.kubernetes.nodes import Node, Nodes, read_nodes
+from fabbench.launchers.kubernetes.nodes import Nodes, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
@@ -66,8 +66,15 @@ def pod_inventory(
     `amounts` are these requests: ``NAME=AMOUNT``.
     """
     options = target.options_as(ClusterPodOptions)
-    more: dict[str, Any] = {"amounts": amounts, "image": options.image, "profile": options.profile}
-    return inventory_of(instance_type, nodes, target=target, needs=needs, **more)
+    return inventory_of(
+        instance_type,
+        nodes,
+        target=target,
+        needs=needs,
+        amounts=amounts,
+        image=options.image,
+        profile=options.profile,
+    )
 
 
 def list_nodes(
@@ -75,7 +82,7 @@ def list_nodes(
     report: Callable[[str], None] | None = None,
     *,
     labels: str = "",
-) -> tuple[Node, ...]:
+) -> Nodes:
     """Return the nodes that `labels` select, with what pods use of them.
 
     For users who may not list other namespaces' pods, usage is that of their own: `report` receives
@@ -100,9 +107,8 @@ def list_nodes(
 
 def _require_answers(results: Results[T]) -> dict[str, T]:
     """Return all answers, or raise the first error: all requests go to the same cluster."""
-    for answer in results.values():
-        if isinstance(answer, MachineError):
-            raise answer
+    for error in failed(results).values():
+        raise error
     return succeeded(results)
 
 

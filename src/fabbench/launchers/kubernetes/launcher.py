@@ -10,8 +10,7 @@ from typing import NamedTuple, Self
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
 from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
 from fabbench.hosts.check import Check, HostRelations, Progress
-from fabbench.hosts.discover import folders, inventories, programs
-from fabbench.hosts.probe import probe_arguments
+from fabbench.hosts.discover import arguments_for, inventories
 from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
@@ -38,7 +37,7 @@ from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     workload,
 )
-from fabbench.launchers.kubernetes.nodes import Nodes, name_of, spec_of, values_of_label
+from fabbench.launchers.kubernetes.nodes import Nodes, name_of, node_of, spec_of, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.select_nodes import (
     check_choice,
@@ -51,9 +50,9 @@ from fabbench.launchers.pod_options import Objects, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import may_use_rdma
-from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
 from fabbench.model.log import ExecutionLines
-from fabbench.model.mappings import Documents, HostLines
+from fabbench.model.mappings import Documents, GroupOfNode, HostLines, distinct
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import hold, probe
 from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_in_shell, try_to_open
@@ -87,7 +86,7 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
     all of their inventories become one.
     """
     kind_of_each = [PodVariant.of(variant, target) for variant in target.variants]
-    kinds = tuple(dict.fromkeys(kind_of_each))
+    kinds = distinct(kind_of_each)
     if len(kinds) <= 1:  # nothing to replace
         with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
             yield allocation
@@ -96,7 +95,7 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
         pods = _SwitchingPods(target, start, stack)
         # Start the kind of the first execution last: its pods then need not be replaced.
         inventory_of_kind = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
-        hosts_of_variant: dict[str, tuple[Host, ...]] = {}
+        hosts_of_variant: dict[str, Hosts] = {}
         default_image = ""  # Stays so if every variant has its own
         for kind in kinds:
             hosts_of_variant |= inventory_of_kind[kind].variants
@@ -219,7 +218,7 @@ class KubernetesLauncher(Launcher):
         return inventory.named([node.name for node in chosen])
 
     @override
-    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> GroupOfNode:
         return values_of_label(api_of(target).objects("Node"), nodes, by.removeprefix(LABEL))
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
@@ -277,7 +276,7 @@ class KubernetesLauncher(Launcher):
         An error of all, such as pods that do not start, is that of each node without a result.
         """
         options = target.options_as(ClusterPodOptions)
-        arguments = probe_arguments(programs(needs), folders(target))
+        arguments = arguments_for(target, needs)
         # GPUs, too, whatever the benchmark needs: the probe reports on all of a node
         resources = resources_on(nodes, gpus=True, declared=options.profile)
         spec = _spec(target, needs, resources, nodes)
@@ -315,7 +314,7 @@ class KubernetesLauncher(Launcher):
                 container = spec_of(pod)["containers"][0]["name"]
                 connection = PodConnection(api, name_of(pod), container)
                 closing.callback(connection.close)
-                pods[spec_of(pod)["nodeName"]] = connection
+                pods[node_of(pod)] = connection
             yield pods
 
     @override
@@ -360,7 +359,7 @@ class KubernetesLauncher(Launcher):
             def probe_all(view: Target, variant: Variant) -> Probes:
                 return require_all(map_hosts(by_name, lambda pod: probe_pod(pod, view, variant)))
 
-            def with_settings(hosts: Sequence[Host]) -> tuple[Host, ...]:
+            def with_settings(hosts: Sequence[Host]) -> Hosts:
                 return tuple(replace(host, settings=settings) for host in hosts)
 
             gpus = target.gpus
@@ -423,7 +422,7 @@ def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Objects) -> Iterator[
     yield
     after = _oom_counters(remotes)
     for pod in pods:
-        node = pod["spec"]["nodeName"]
+        node = node_of(pod)
         if node not in before or node not in after:
             continue
         if why := explain_killed(pod, before[node], after[node]):
@@ -437,7 +436,7 @@ def _note_others(api: KubernetesApi, run: str, machines: Sequence[RemoteHost]) -
     for everywhere in (False, True):  # users may see other namespaces, or not
         with contextlib.suppress(MachineError):  # it spoils no execution
             for pod in api.objects("Pod", labels=others, fields=USING_NODES, everywhere=everywhere):
-                if machine := on_node.get(pod["spec"]["nodeName"]):
+                if machine := on_node.get(node_of(pod)):
                     machine.note_other(name_of(pod))
 
 

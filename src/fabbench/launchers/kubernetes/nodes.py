@@ -1,9 +1,8 @@
 """Nodes and pods as listed by the API → what nodes have, and how much of it is free. Pure."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from fabbench.catalog.kubernetes_resources import (
@@ -17,8 +16,9 @@ from fabbench.catalog.kubernetes_resources import (
     whole_number,
 )
 from fabbench.catalog.systems import System, instance, plain
-from fabbench.launchers.pod_options import Object, Objects
+from fabbench.launchers.pod_options import Labels, Object, Objects
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import Names, gathered
 from fabbench.model.messages import listed
 from fabbench.model.values import frozen
 
@@ -76,7 +76,7 @@ class Node:
     why_not: str = ""  # Why it is not ready, as the kubelet or controller reports it
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
     gpus: Amount = _NONE
     resource: str = ""  # The extended resource of its fabric; empty: none is advertised, not even 0
     fabric: Amount = _NONE  # The devices of `resource`
@@ -84,13 +84,13 @@ class Node:
     memory: Amount = _NONE  # Bytes
     cpus: Amount = _NONE  # Millicores
     zone: str = ""
-    layers: tuple[str, ...] = ()  # The values of `LAYERS`: where it is in the network, widest first
+    layers: Names = ()  # The values of `LAYERS`: where it is in the network, widest first
     ultraserver: str = ""
     health: str = ""  # HyperPod's node-health-status
     deep_health: str = ""  # HyperPod's deep-health-check-status
     kubelet: str = ""
     runtime: str = ""
-    runs: tuple[str, ...] = ()  # The fabbench runs whose pods are there
+    runs: Names = ()  # The fabbench runs whose pods are there
 
     @property
     def instance_type(self) -> str:
@@ -126,14 +126,15 @@ def read_nodes(
     pods: Iterable[Object] = (),
     *,
     all_pods: bool = True,
-) -> tuple[Node, ...]:
+) -> Nodes:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
-    pods_on = defaultdict(list)
-    for pod in pods:
-        if status_of(pod).get("phase") not in _ENDED:
-            pods_on[spec_of(pod).get("nodeName", "")].append(pod)
-    read = partial(read_node, all_pods=all_pods)
-    return tuple(read(node, pods_on[name_of(node)]) for node in nodes)
+    running = (pod for pod in pods if status_of(pod).get("phase") not in _ENDED)
+    pods_on = gathered((node_of(pod), pod) for pod in running)
+
+    def read(node: Object) -> Node:
+        return read_node(node, pods_on.get(name_of(node), ()), all_pods=all_pods)
+
+    return tuple(map(read, nodes))
 
 
 def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Node:
@@ -147,7 +148,7 @@ def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Nod
     info = status_of(node).get("nodeInfo") or {}
     return Node(
         name=name_of(node),
-        label_type=_first_value(labels, _TYPE_LABELS),
+        label_type=first_value(labels, _TYPE_LABELS),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
         why_not=why_not,
@@ -160,7 +161,7 @@ def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Nod
         huge_pages=amounts.get(HUGE_PAGES, _NONE),
         memory=amounts.get("memory", _NONE),
         cpus=amounts.get("cpu", _NONE),
-        zone=_first_value(labels, _ZONE_LABELS),
+        zone=first_value(labels, _ZONE_LABELS),
         layers=tuple(labels[layer] for layer in LAYERS if labels.get(layer)),
         ultraserver=labels.get("topology.k8s.aws/ultraserver-id", ""),
         health=labels.get(f"{_HYPERPOD}node-health-status", ""),
@@ -271,7 +272,12 @@ def name_of(thing: Object) -> str:
     return str(meta_of(thing).get("name", ""))
 
 
-def labels_of(thing: Object) -> Mapping[str, str]:
+def node_of(pod: Object) -> str:
+    """Return the node that a pod was put on; empty: none yet."""
+    return str(spec_of(pod).get("nodeName", ""))
+
+
+def labels_of(thing: Object) -> Labels:
     """Return an object's labels."""
     return meta_of(thing).get("labels") or {}
 
@@ -290,7 +296,7 @@ _TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
-def _first_value(labels: Mapping[str, str], names: Sequence[str]) -> str:
+def first_value(labels: Labels, names: Sequence[str]) -> str:
     """Return the value of the first of these labels that is there; empty: none is."""
     return next(filter(None, map(labels.get, names)), "")
 

@@ -5,7 +5,6 @@ import math
 import re
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -37,17 +36,19 @@ from fabbench.launchers.kubernetes.manifests import (
 )
 from fabbench.launchers.kubernetes.nodes import (
     Nodes,
+    first_value,
     labels_of,
     meta_of,
     name_of,
+    node_of,
     read_nodes,
-    spec_of,
     status_of,
     true_condition,
 )
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
+from fabbench.model.mappings import gathered, without_empty
 from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for
@@ -189,10 +190,7 @@ def _not_removed(
 
 def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[str, str]:
     """Return the pods whose node is not ready or no longer exists: pod → node."""
-    node_of_pod: dict[str, str] = {}
-    for thing in objects:
-        if node := spec_of(thing).get("nodeName"):
-            node_of_pod[name_of(thing)] = str(node)
+    node_of_pod = without_empty({name_of(thing): node_of(thing) for thing in objects})
     is_lost = {node: _is_node_lost(api, node) for node in set(node_of_pod.values())}
     return {pod: node for pod, node in node_of_pod.items() if is_lost[node]}
 
@@ -303,12 +301,8 @@ def _run_of(thing: Object) -> tuple[str, str]:
 
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
     """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
-    runs = defaultdict(list)
-    for thing in objects:
-        runs[_run_of(thing)].append(thing)
-    leftovers: list[Leftover] = []
-    for (run, namespace), things in runs.items():
-        leftovers.append(_leftover(run, namespace, things, now))
+    runs = gathered((_run_of(thing), thing) for thing in objects)
+    leftovers = [_leftover(things, now) for things in runs.values()]
     return tuple(sorted(leftovers, key=_oldest_first))
 
 
@@ -316,8 +310,9 @@ def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
     return -leftover.age, leftover.run, leftover.namespace
 
 
-def _leftover(run: str, namespace: str, things: Objects, now: datetime) -> Leftover:
+def _leftover(things: Objects, now: datetime) -> Leftover:
     """Return what to delete of one run's objects: those that no other of them owns."""
+    run, namespace = _run_of(things[0])
     metas = [meta_of(thing) for thing in things]
     created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
     uids = {meta["uid"] for meta in metas}
@@ -508,11 +503,8 @@ _DELETED_BY_JOB = "SuccessfulDelete"  # The reason of events in which a Job repo
 
 def _pod_number(pod: Object) -> int:
     """Return which of a run's pods it is; 0 if no label says so."""
-    labels = labels_of(pod)
-    for label in INDEX:  # the MPI operator and Kubernetes have one each
-        if label in labels:
-            return int(labels[label])
-    return 0
+    # The MPI operator and Kubernetes have a label each.
+    return int(first_value(labels_of(pod), INDEX) or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -663,7 +655,7 @@ class JobRun:
     def connections(self, pods: Objects) -> dict[str, PodConnection]:
         """Return a connection to each pod, by the name of its node."""
         return {
-            str(pod["spec"]["nodeName"]): PodConnection(
+            node_of(pod): PodConnection(
                 self._api,
                 name_of(pod),
                 CONTAINER,
@@ -687,7 +679,7 @@ class JobRun:
             return f"The pod {name} is no longer running."
         node = ""  # known of pods that were ready once
         if end.pod in self._ready:
-            node = self._ready[end.pod]["spec"]["nodeName"]
+            node = node_of(self._ready[end.pod])
         if end.was_removed or end.why is None:
             return (
                 f"The pod {end.pod} on {node} was removed. Check its events to see who removed it."
@@ -707,14 +699,16 @@ class JobRun:
         if end.why is None or end.why.code != "deleted":
             return end
         # Another may have ended it: the Job or the operator removes all pods when one has failed.
-        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
-        for other_name in self._ready:
-            if other_name == first or other_name in running:
-                continue
-            other_end = self._explained_end(other_name, pods, events)
+        for other in self._others_not_running(first, pods):
+            other_end = self._explained_end(other, pods, events)
             if other_end.why and other_end.why.code != "deleted":
                 return other_end
         return end
+
+    def _others_not_running(self, name: str, pods: Mapping[str, Object]) -> list[str]:
+        """Return the pods that were ready once and do not run now, but for one."""
+        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
+        return [each for each in self._ready if each not in {name, *running}]
 
     def _explained_end(self, name: str, pods: Mapping[str, Object], events: Objects) -> _End:
         """Return the end of a pod, as it is now, or else as it was last seen."""
@@ -726,7 +720,7 @@ class JobRun:
             pod = self._watch.last.get(_uid(when_ready), when_ready)
         if not pod:
             return _End(name, why=None, exists=exists)
-        node = spec_of(pod).get("nodeName")
+        node = node_of(pod)
         objects = [self._api.read("Node", node)] if node else []
         why = explain_pod(pod, events, read_nodes(objects))
         return _End(name, why, exists=exists)
@@ -741,11 +735,9 @@ class JobRun:
         deletions = [event["message"] for event in events if event.get("reason") == _DELETED_BY_JOB]
         if not any(name in message for message in deletions):
             return name
-        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
-        for other_name in self._ready:
-            deleted = any(other_name in message for message in deletions)
-            if other_name not in running and not deleted:
-                return other_name
+        for other in self._others_not_running(name, pods):
+            if not any(other in message for message in deletions):
+                return other
         return name
 
     def pods(self) -> list[Object]:

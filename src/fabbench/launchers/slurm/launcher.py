@@ -7,8 +7,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,8 +15,8 @@ from functools import partial
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
 from fabbench.hosts.check import HostRelations, Progress
-from fabbench.hosts.discover import folders, programs
-from fabbench.hosts.probe import probe_arguments, read_probe, script
+from fabbench.hosts.discover import arguments_for
+from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probes
 from fabbench.launchers import (
     NODES,
@@ -38,7 +37,7 @@ from fabbench.launchers.slurm.job import COMMENT, SlurmJob
 from fabbench.launchers.slurm.render import JOB_NAME, directives, hold_script, requests
 from fabbench.launchers.slurm.scontrol import (
     Partition,
-    SlurmNode,
+    SlurmNodes,
     check_nodes,
     gpus_of,
     idle_alike,
@@ -56,6 +55,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.mappings import GroupOfNode, Names, gathered
 from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step, Words
@@ -76,11 +76,8 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     With --label, srun prefixes each line with the number of the task, whose first line names its
     node. A task without such a line is left out.
     """
-    output_of_task = defaultdict(list)
-    for line in lines:
-        if match := _LABEL.fullmatch(line):
-            task, text = match.groups()
-            output_of_task[task].append(text)
+    labeled = filter(None, map(_LABEL.fullmatch, lines))
+    output_of_task = gathered((match[1], match[2]) for match in labeled)
     return {
         output[0].removeprefix(_NODE): output[1:]
         for output in output_of_task.values()
@@ -89,7 +86,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
 
 
 def probe_nodes(
-    login_node: LoginNode, requested: Sequence[SlurmNode], target: Target, needs: Needs
+    login_node: LoginNode, requested: SlurmNodes, target: Target, needs: Needs
 ) -> tuple[Probes, HostRelations]:
     """Probe nodes in a job.
 
@@ -98,7 +95,7 @@ def probe_nodes(
     token = secrets.token_hex(3)
     name = f"check-{token}"
     probe_script = f"{_PRINT_NODE}\n{script()}".encode()
-    arguments = probe_arguments(programs(needs), folders(target))
+    arguments = arguments_for(target, needs)
     try:
         done = login_node.run(
             (*_srun(name, requested, target), *arguments), stdin=probe_script, timeout_s=_ALL_S
@@ -112,7 +109,7 @@ def probe_nodes(
     return probes, HostRelations(unreachable=unreachable)
 
 
-def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> Words:
+def _srun(name: str, requested: SlurmNodes, target: Target) -> Words:
     """Return the command that runs its input, a script, on each of some nodes at once.
 
     The user's time limit and sbatch options are for jobs that measure.
@@ -231,7 +228,7 @@ class SlurmLauncher(Launcher):
         return f"job {job}" if job else "one job"
 
     @override
-    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> GroupOfNode:
         del by  # There are only switches
         with login(target) as login_node:
             switch_of = switches(_scontrol_show(login_node, "topology"))
@@ -300,7 +297,7 @@ def _job_around(target: Target) -> str:
     return "" if target.options_as(SlurmOptions).login else os.environ.get("SLURM_JOB_ID", "")
 
 
-def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
+def _nodes(login_node: LoginNode) -> SlurmNodes:
     return nodes(_scontrol_show(login_node, "node"))
 
 
@@ -361,9 +358,7 @@ def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inv
     return _inventory(target, needs, fit, names[:count])
 
 
-def _select_nodes(
-    target: Target, needs: Needs, login_node: LoginNode
-) -> tuple[Inventory, tuple[str, ...]]:
+def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, Names]:
     """Return the nodes for a job, and the names of those to request; the others Slurm chooses.
 
     A sweep without names or a number takes all idle nodes. Only where nodes are divided, and none
@@ -419,7 +414,7 @@ def _new_job(target: Target, login_node: LoginNode) -> SlurmJob:
     return SlurmJob(login_node, start_timeout_s, target.inherited)
 
 
-def _all_idle(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+def _all_idle(all_nodes: SlurmNodes, partition: Partition) -> Names:
     """Return the nodes of a sweep that names none, and report the choice. Raise MachineError."""
     idle = idle_alike(all_nodes, partition)
     total = sum(map(partition.has, all_nodes))
@@ -448,9 +443,7 @@ def _steps_inside(login_node: LoginNode, target: Target) -> JobSteps:
     return JobSteps(login_node=login_node, job=job, inherited=target.inherited)
 
 
-def _inventory(
-    target: Target, needs: Needs, fit: Sequence[SlurmNode], names: Sequence[str]
-) -> Inventory:
+def _inventory(target: Target, needs: Needs, fit: SlurmNodes, names: Sequence[str]) -> Inventory:
     """Return hosts of these names, with what the catalog and Slurm tell of the nodes in question.
 
     Slurm's count of GPUs is used unless the user gives one.

@@ -8,17 +8,18 @@ later versions add fields.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from fabbench.catalog.systems import System, instance
+from fabbench.catalog.systems import System, instance, rows_of
 from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
+from fabbench.model.mappings import Names, distinct, gathered, most_common
 from fabbench.model.messages import counted, listed, shorten
 from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
@@ -30,9 +31,9 @@ _NOTHING = frozenset({"(null)", "N/A", "None", "Unknown"})
 
 
 def record(line: str) -> dict[str, str]:
-    """Parse one record; empty if the line is not one."""
+    """Parse one record. A field that it lacks is empty; so is all of a line that is no record."""
     _, *parts = _NAME.split(line)  # Names and values by turns
-    fields: dict[str, str] = {}
+    fields = defaultdict[str, str](str)
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         value = text.strip()
         fields[name] = "" if value in _NOTHING else value
@@ -44,11 +45,10 @@ def records(lines: Iterable[str], first: str) -> list[dict[str, str]]:
     return [record(line) for line in lines if line.startswith(f"{first}=")]
 
 
-_ENDED = frozenset(
-    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"}
-    | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
-)  # fmt: skip
-_RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"})
+_STATES_THAT = gathered(
+    (row["means"], row["state"]) for row in rows_of("states.csv", "fabbench.launchers.slurm")
+)
+"""What states mean: `ended` and `runs` of jobs, `unfit` and `asleep` of nodes → the states."""
 _EXIT = re.compile(r"(\d+):(\d+)")
 
 
@@ -70,12 +70,12 @@ class JobState:
     @property
     def over(self) -> bool:
         """Return whether it has ended and will not start again."""
-        return self.state in _ENDED
+        return self.state in _STATES_THAT["ended"]
 
     @property
     def runs(self) -> bool:
         """Return whether it occupies its nodes."""
-        return self.state in _RUNS
+        return self.state in _STATES_THAT["runs"]
 
     @property
     def pending(self) -> bool:
@@ -97,36 +97,27 @@ def is_unknown_job(lines: Sequence[str]) -> bool:
 def job_state(line: str) -> JobState:
     """Parse the record of a job."""
     fields = record(line)
-    state = fields.get("JobState", "")
-    status: int | None = None
-    signal = 0
-    # While a job has not ended, Slurm prints 0:0.
-    if match := _EXIT.match(fields.get("ExitCode", "")):
-        status, signal = map(int, match.groups())
-    return JobState(
-        id=fields.get("JobId", ""),
-        state=state,
-        reason=fields.get("Reason", ""),
-        partition=fields.get("Partition", ""),
-        # What a signal ended has no exit status of its own
-        status=None if signal or state not in _ENDED else status,
-        signal=signal,
-        start=fields.get("StartTime", ""),
-        limit=fields.get("TimeLimit", ""),
-        nodes=fields.get("NodeList", ""),
+    job = JobState(
+        id=fields["JobId"],
+        state=fields["JobState"],
+        reason=fields["Reason"],
+        partition=fields["Partition"],
+        start=fields["StartTime"],
+        limit=fields["TimeLimit"],
+        nodes=fields["NodeList"],
     )
+    match = _EXIT.match(fields["ExitCode"])
+    if match is None:
+        return job
+    status, signal = map(int, match.groups())
+    # While a job has not ended, Slurm prints 0:0. What a signal ended has no status of its own.
+    exit_status = status if job.over and not signal else None
+    return replace(job, signal=signal, status=exit_status)
 
 
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
-_UNFIT = frozenset(
-    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG"}
-    | {"MAINT", "UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
-)  # fmt: skip
 # Accompanies other states for a while: Slurm waits for the node, or will soon mark it down
 SILENT = "NOT_RESPONDING"
-_ASLEEP = frozenset(
-    {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
-)
 _SHOWN = 4  # Maximum nodes named in a message
 
 
@@ -141,7 +132,7 @@ class SlurmNode:
     reason: str = ""
     partitions: frozenset[str] = frozenset()
     gpus: int = 0  # GPUs that Slurm counts there
-    features: tuple[str, ...] = ()
+    features: Names = ()
     cpus: int = 0
 
     @property
@@ -157,16 +148,20 @@ class SlurmNode:
     @property
     def fit(self) -> bool:
         """Return whether it can run jobs, now or once its current jobs have ended."""
-        return not self.states & _UNFIT
+        return self.states.isdisjoint(_STATES_THAT["unfit"])
 
     @property
     def idle(self) -> bool:
         """Return whether a job could get the whole node immediately."""
-        return self.fit and "IDLE" in self.states and not self.states & _ASLEEP
+        awake = self.states.isdisjoint(_STATES_THAT["asleep"])
+        return self.fit and awake and "IDLE" in self.states
 
     def __str__(self) -> str:
         why = f": {self.reason}" if self.reason else ""
         return f"{self.name} ({self.state}{why})"
+
+
+SlurmNodes: TypeAlias = Sequence[SlurmNode]
 
 
 @frozen
@@ -187,27 +182,27 @@ class Partition:
         return not node.partitions.isdisjoint(self.name.split(","))
 
 
-def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
+def nodes(lines: Iterable[str]) -> SlurmNodes:
     """Parse ``scontrol show node --oneliner``."""
     return tuple(map(_node, records(lines, "NodeName")))
 
 
 def _node(fields: Fields) -> SlurmNode:
-    state = re.sub(r"[^A-Z_+]", "", fields.get("State", ""))  # Marks such as the * of IDLE* too
+    state = re.sub(r"[^A-Z_+]", "", fields["State"])  # Marks such as the * of IDLE* too
     return SlurmNode(
         name=fields["NodeName"],
         states=frozenset(filter(None, state.split("+"))),
-        reason=fields.get("Reason", ""),
-        partitions=frozenset(_words(fields, "Partitions")),
-        gpus=sum(map(int, _GPU.findall(fields.get("Gres", "")))),
-        features=tuple(_words(fields, "AvailableFeatures")),
-        cpus=int(fields.get("CPUTot") or 0),
+        reason=fields["Reason"],
+        partitions=frozenset(_words(fields["Partitions"])),
+        gpus=sum(map(int, _GPU.findall(fields["Gres"]))),
+        features=tuple(_words(fields["AvailableFeatures"])),
+        cpus=int(fields["CPUTot"] or 0),
     )
 
 
-def _words(fields: Fields, name: str) -> Iterator[str]:
+def _words(field: str) -> Iterator[str]:
     """Return the words of a field, which stand with commas between them."""
-    return filter(None, fields.get(name, "").split(","))
+    return filter(None, field.split(","))
 
 
 def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
@@ -215,8 +210,8 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
     return tuple(
         Partition(
             name=fields["PartitionName"],
-            default=fields.get("Default") == "YES",
-            state=fields.get("State", ""),
+            default=fields["Default"] == "YES",
+            state=fields["State"],
         )
         for fields in records(lines, "PartitionName")
     )
@@ -232,8 +227,8 @@ def switches(lines: Iterable[str]) -> Mapping[str, str]:
     switch_of: dict[str, str] = {}
     for name_field in ("SwitchName", "BlockName"):
         for fields in records(shown, name_field):
-            if fields.get("Level", "0") == "0":
-                plugged_in = expand_hostlist(fields.get("Nodes", ""))
+            if fields["Level"] in {"0", ""}:
+                plugged_in = expand_hostlist(fields["Nodes"])
                 switch_of |= dict.fromkeys(plugged_in, fields[name_field])
     return switch_of
 
@@ -259,8 +254,8 @@ def select_partition(all_partitions: Sequence[Partition], name: str | None) -> P
 
 
 def select_nodes(
-    all_nodes: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
-) -> tuple[SlurmNode, ...]:
+    all_nodes: SlurmNodes, partition: Partition, count: int, named: Sequence[str] = ()
+) -> SlurmNodes:
     """Return the nodes, only `named` ones if any, that a job could get, now or later.
 
     Raise MachineError.
@@ -287,12 +282,14 @@ def select_nodes(
     return fit
 
 
-def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+def idle_alike(all_nodes: SlurmNodes, partition: Partition) -> Names:
     """Return the names of a partition's largest set of idle nodes of one type and GPU count."""
+
+    def kind(node: SlurmNode) -> tuple[int, str]:
+        return node.gpus, _type_name(node)
+
     idle = [node for node in all_nodes if partition.has(node) and node.idle]
-    alike = defaultdict(list)  # Number of GPUs and type → names
-    for node in idle:
-        alike[node.gpus, _type_name(node)].append(node.name)
+    alike = gathered((kind(node), node.name) for node in idle)
     largest = max(alike.values(), key=len, default=[])
     return tuple(largest)
 
@@ -302,13 +299,12 @@ def _type_name(node: SlurmNode) -> str:
     return node.entry.name if node.entry else ""
 
 
-def gpus_of(fit: Sequence[SlurmNode]) -> int:
+def gpus_of(fit: SlurmNodes) -> int:
     """Return the number of GPUs that Slurm counts on most of the nodes."""
-    numbers = Counter(node.gpus for node in fit)
-    return max(numbers, key=numbers.__getitem__, default=0)
+    return most_common((node.gpus for node in fit), default=0)
 
 
-def type_of(fit: Sequence[SlurmNode]) -> str:
+def type_of(fit: SlurmNodes) -> str:
     """Return the instance type of the nodes; empty if it is not known, or if they differ."""
     types = set(map(_type_name, fit))
     return types.pop() if len(types) == 1 else ""
@@ -318,7 +314,7 @@ _outcome = partial(outcome_in, "fabbench.launchers.slurm", "node_checks.toml")
 
 
 def check_nodes(
-    all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
+    all_nodes: SlurmNodes, partition: Partition, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
     """Check the nodes of a partition, and whether a run could get the required number of them.
 
@@ -356,9 +352,7 @@ def _gpus_of(node: SlurmNode, entry: System | None) -> Check:
     return _outcome(f"gpus.{found}", gpus=counted(node.gpus, "GPU"), entry=entry)
 
 
-def _check_partition(
-    all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None
-) -> Check:
+def _check_partition(all_nodes: SlurmNodes, partition: Partition, required: int | None) -> Check:
     """Check whether a run would get its nodes."""
     try:
         fit = select_nodes(all_nodes, partition, required or 1)
@@ -367,7 +361,7 @@ def _check_partition(
     return _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
 
 
-def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
+def nodes_table(nodes: SlurmNodes) -> Overview:
     """Return nodes as a table, for `fabbench check`."""
     header = ("NAME", "INSTANCE-TYPE", "GPU", "EFA", "CPUS", "PARTITIONS", "STATE")
     records: list[dict[str, object]] = [
@@ -408,7 +402,7 @@ def rejection(lines: Sequence[str]) -> MachineError:
     for prefix in ("sbatch: ", "error: ", "Batch job submission failed: "):
         lines = [line.removeprefix(prefix) for line in lines]
     sentences = filter(None, map(str.strip, lines))
-    text = "; ".join(dict.fromkeys(sentences))
+    text = "; ".join(distinct(sentences))
     explanation = _explain("rejected", shorten(text) or "no output")
     return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
 
@@ -446,12 +440,15 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     # The script ran to its end: what its steps did, its output says.
     if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
-    name = f"Job {job.id}"
-    nodes = job.nodes or "its nodes"
-    state = job.state or "an unknown state"
-    names = {"how": _how_it_ended(job), "nodes": nodes, "state": state, "limit": job.limit}
-    why = _explain("ended", job.state, **names)
-    text = f"{name} {why.text}."
+    why = _explain(
+        "ended",
+        job.state,
+        how=_how_it_ended(job),
+        nodes=job.nodes or "its nodes",
+        state=job.state or "an unknown state",
+        limit=job.limit,
+    )
+    text = f"Job {job.id} {why.text}."
     if job.reason and job.reason != "NonZeroExitCode":
         text += f" Slurm reports: {job.reason}."
     if last:
