@@ -6,7 +6,6 @@ Their MB are 10⁶ or 2²⁰ bytes, by version: the rows show which, where the b
 known.
 """
 
-import re
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,8 +22,8 @@ from fabbench.benchmarks.tables import (
     read_columns,
     unknown_columns,
 )
-from fabbench.model.log import Facts, MutableFacts
-from fabbench.model.patterns import lazy
+from fabbench.model.log import Facts, MutableFacts, fact_text
+from fabbench.model.patterns import Match, lazy
 
 _MIB = float(1 << 20)
 _COLUMNS = columns_of("imb")
@@ -106,7 +105,7 @@ def _header_events(text: str, execution: Execution | None) -> Events:
     )
 
 
-def _heading_setting(match: re.Match[str]) -> Setting:
+def _heading_setting(match: Match) -> Setting:
     """Return what a line above a table says: it is of one of several kinds."""
     facts: MutableFacts = {}
     for name in _COUNTS:
@@ -149,7 +148,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     # Headings state them for what follows here: they are no facts of the record.
     smallest = int(record.facts.pop("smallest", -1))  # -1, and 0 as the largest: not known
     largest = int(record.facts.pop("largest", 0))
-    release = str(record.facts.get("imb", ""))
+    release = fact_text(record.facts, "imb")
     first, *_ = _UNITS
     # Rows whose time or rate says what the bandwidth has to be (whatever the units), and the units
     # that fit most of them.

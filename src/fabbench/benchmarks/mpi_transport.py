@@ -8,12 +8,15 @@ MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Facts, MutableFacts
-from fabbench.model.patterns import lazy
+from fabbench.model.mappings import without_empty
+from fabbench.model.patterns import Match, lazy
 
 if TYPE_CHECKING:
     from fabbench.catalog.paths import Way
@@ -62,21 +65,16 @@ WORDS = (
     "/memory",
 )
 """Each line that is read has one of them."""
-_NAMES: Mapping[str, str] = {
-    "tcp": "socket",
-    "srd": "efa",
-    **dict.fromkeys(("vader", "sm", "smcuda", "sysv", "posix", "cma", "knem", "xpmem"), "shm"),
-    **dict.fromkeys(("cuda_ipc", "rocm_ipc"), "p2p"),
-    **dict.fromkeys(("self", "cuda_copy", "rocm_copy", "gdr_copy"), ""),
-}
-"""A BTL of Open MPI, or a transport of UCX → what it is called here; empty: it carries nothing."""
 _WITHIN_NODE = frozenset({"shm", "p2p"})
-_VERBS = lazy(r"openib|(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 
 
+@lru_cache(maxsize=256)  # a log has few names, on many lines
 def _transport(name: str) -> str:
     """Return what is called here what carries a lane or BTL; empty: nothing that counts."""
-    return "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower())
+    for row in rows_of("transports.csv", "fabbench.benchmarks"):
+        if re.fullmatch(row["name"], name):
+            return row["transport"]
+    return name.lower()
 
 
 def _is_in(memories: Collection[object], operation: str) -> bool:
@@ -122,17 +120,17 @@ class TransportLines:
                     return True
         return "|" in text and bool(self.endpoint) and self._read_row(text)
 
-    def add_btl(self, match: re.Match[str]) -> None:
+    def add_btl(self, match: Match) -> None:
         """Add Open MPI's line about what carries data to a node."""
         node, btl = match.groups()
         self.nodes[node] = None
         self._add_lanes(f"{btl}/", match.string)  # as UCX writes a lane
 
-    def add_provider(self, match: re.Match[str]) -> None:
+    def add_provider(self, match: Match) -> None:
         """Add a line about libfabric: a provider, a domain, shared memory or the version."""
         if match[1]:  # the node that printed it
             self.nodes[match[1]] = None
-        named = {name: value for name, value in match.groupdict().items() if value}
+        named = without_empty(match.groupdict())
         implied = {"provider": "efa"} if "domain" in named else {}  # only EFA's are read
         self.named = {**implied, **self.named, **named}
         if "libfabric" in named:  # the version alone
@@ -143,11 +141,11 @@ class TransportLines:
         transport = name if name in {"efa", "shm"} else f"libfabric-{name}"
         self.lines.setdefault(transport, match.string)
 
-    def add_node(self, match: re.Match[str]) -> None:
+    def add_node(self, match: Match) -> None:
         """Add Intel MPI's line about the node of a rank."""
         self.nodes[match[1]] = None
 
-    def add_endpoint(self, match: re.Match[str]) -> None:
+    def add_endpoint(self, match: Match) -> None:
         """Add UCX's line about the lanes of an endpoint, whose rows follow."""
         text = match.string
         is_self = "(self/" in text

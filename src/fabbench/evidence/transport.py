@@ -17,7 +17,8 @@ from fabbench.evidence.first_error import follows
 from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
-from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity
+from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity, fact_text
+from fabbench.model.mappings import without_empty
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
@@ -151,7 +152,7 @@ def _facts_that_explain(evidence: Evidence, network: str) -> MutableFacts:
         facts["sharp"] = "yes"
     elif "sharp-unavailable" in evidence.known_errors:
         facts["sharp"] = "no"
-    return {name: value for name, value in facts.items() if value}  # of what the log shows
+    return without_empty(facts)  # of what the log shows
 
 
 def _span(channels: Collection[int]) -> int:
@@ -247,9 +248,9 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
     The transport: a channel's line, else that of the network that was chosen; of a program whose
     data go one way inside the fabric, the line that shows this way.
     """
-    network = str(facts.get("network", ""))
-    transport = str(facts.get("transport", ""))
-    gdr = str(facts.get("gdr", ""))
+    network = fact_text(facts, "network")
+    transport = fact_text(facts, "transport")
+    gdr = fact_text(facts, "gdr")
     channels = evidence.channels
     network_channels = _channel_lines(evidence)
     chosen = _network_line(evidence, network, network_channels)
@@ -273,7 +274,7 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
         quotes |= {"nics": verbs, "devices": verbs}
     if _fewer_nics_used(evidence, network):  # the number is that of channels
         quotes["nics"] = carried
-    return {name: line for name, line in quotes.items() if line}
+    return without_empty(quotes)
 
 
 def _lines_of_ways(evidence: Evidence, facts: Facts) -> dict[str, str]:
@@ -504,7 +505,7 @@ _NOT_INSTEAD_OF_EFA = frozenset({"unknown", "efa", "mnnvl", *INTRA_HOST})
 
 def lost_fabric(evidence: Evidence, facts: Facts) -> str:
     """Return a sentence if EFA was requested and lost; empty otherwise."""
-    transport = str(facts.get("transport", "unknown"))
+    transport = fact_text(facts, "transport", "unknown")
     lost = evidence.trouble or evidence.missing
     if not evidence.requested or not lost or transport in _NOT_INSTEAD_OF_EFA:
         return ""
