@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Run:
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", *argv, "-o", "json"))["items"]
         return found
 
-    def look(self) -> tuple[Node, ...]:
+    def look(self) -> Sequence[Node]:
         return read_nodes(self.items("nodes"), self.items("pods", "--all-namespaces"))
 
     def make(self, **changes: Any) -> None:

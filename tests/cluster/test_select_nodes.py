@@ -1,6 +1,7 @@
 """Which nodes of a real API are shown, where there are many, of several types."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def _unreachable(node: Node) -> bool:
     return any(taint.key.startswith("node.kubernetes.io/") for taint in node.taints)
 
 
-def names(found: tuple[Node, ...]) -> list[str]:
+def names(found: Sequence[Node]) -> list[str]:
     return [node.name for node in found]
 
 

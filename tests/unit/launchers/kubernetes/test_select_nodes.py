@@ -1,6 +1,7 @@
 """Which nodes a run takes, and what it says when there are too few."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -187,7 +188,7 @@ SOME = st.builds(
 )
 
 
-def varied(drawn: list[tuple[str, str, str | None, int, int, bool]]) -> tuple[Node, ...]:
+def varied(drawn: list[tuple[str, str, str | None, int, int, bool]]) -> Sequence[Node]:
     objects, pods = [], []
     for number, (kind, zone, layer, gpus, efa, ready) in enumerate(drawn):
         name = f"n{number}"
