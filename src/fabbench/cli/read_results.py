@@ -19,7 +19,7 @@ from fabbench.cli.options import (
     takes,
 )
 from fabbench.model.errors import Exit, RequestError, worst
-from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome, status_of
+from fabbench.model.log import FLIGHT_RECORDER, INSPECTOR, NCCL_DEBUG, Log, Outcome, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -232,16 +232,16 @@ class _Entry(NamedTuple):
 def _job_in_common(name: str, entries: "list[Log | Unread]") -> str:
     """Return what all files of a job have in common; empty for other files.
 
-    The communicator; for dumps of PyTorch's flight recorder, the directory.
+    The communicator; of PyTorch's flight recorder and NCCL's inspector, the directory.
     """
     first, *others = entries
-    # Several logs in a file, or none, or standard input, which cannot be read again
-    if others or not isinstance(first, Log) or name.startswith("-"):
+    # There is no log, or it is of standard input, which cannot be read again
+    if not isinstance(first, Log) or name.startswith("-"):
         return ""
-    if first.case != NCCL_DEBUG:
+    if first.benchmark == INSPECTOR or first.facts.get("report") == FLIGHT_RECORDER:
+        return f"{first.benchmark} {Path(name).parent}"
+    if others or first.case != NCCL_DEBUG:
         return ""
-    if first.facts.get("report") == FLIGHT_RECORDER:
-        return str(Path(name).parent)
     return str(first.facts.get("communicator", ""))
 
 
