@@ -152,9 +152,10 @@ def explain(
     For each benchmark execution: the outcome and its reason, the facts with the line that states
     each, and the findings with advice. A log without a benchmark, such as a training job's with
     NCCL_DEBUG=INFO, is diagnosed too: which network the job uses. Files that the processes of one
-    job wrote (NCCL_DEBUG_FILE, dumps of PyTorch's flight recorder) are read as one. LOG may be a
-    directory, or compressed; - is standard input. RUN is a directory, an id, `last`, or RUN:CONFIG,
-    and is judged as it was measured. Logs of one test are compared with the last.
+    job wrote (NCCL_DEBUG_FILE, dumps of PyTorch's flight recorder, JSON of NCCL's inspector) are
+    read as one. LOG may be a directory, or compressed; - is standard input. RUN is a directory, an
+    id, `last`, or RUN:CONFIG, and is judged as it was measured. Logs of one test are compared with
+    the last.
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
