@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from tests.support.command_line import runner
+from tests.support.paths import DATA
 
 pytestmark = pytest.mark.local
 Watch: TypeAlias = Callable[..., Result]
@@ -132,3 +134,16 @@ def test_a_missing_file_of_hosts_has_advice(watch: Watch) -> None:
     assert done.exit_code == 3
     assert "no-such-file" in done.stderr
     assert "--host " in done.stderr
+
+
+def test_an_inspector_that_writes_nothing_is_said(watch: Watch, tmp_path: Path) -> None:
+    shutil.copy(DATA / "inspector/skewed/node-a-pid1673.log", tmp_path)  # older than the watch
+    for folder in (tmp_path, tmp_path / "no-such-folder"):
+        done = watch("--for", "1", "--json", "--inspector", str(folder))
+        (note,) = [each for each in json.loads(done.stdout)["notes"] if "inspector" in each]
+        assert f"NCCL's inspector has written nothing new to {folder}" in note
+        assert "rank-waited-for" not in done.stdout
+
+
+def test_a_type_of_nodes_that_nobody_knows_is_refused(watch: Watch) -> None:
+    assert watch("--for", "1", "--instance-type", "p99.large").exit_code == 2

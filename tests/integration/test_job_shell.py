@@ -14,6 +14,7 @@ from fabbench.counters.watch import HostSamples, JobView
 from fabbench.model.errors import MachineError
 from fabbench.remote import ras_shell
 from fabbench.remote.counter_shell import rounds
+from fabbench.remote.inspector_shell import InspectorShells
 from fabbench.remote.ras_shell import RasThread
 from fabbench.remote.transport import Here, Transport
 from tests.support.hosts import processes
@@ -146,3 +147,60 @@ def test_nobody_listens_or_what_listens_is_no_ras(tmp_path: Path) -> None:
             assert processes.eventually(lambda: "does not answer" in thread.view.note, 30)
     with ras(other) as address, asking(address) as thread:
         assert processes.eventually(lambda: "does not answer" in thread.view.note, 30)
+
+
+class Written:
+    """A folder into which a fake inspector writes, and what of it a host shell has read."""
+
+    def __init__(self, folder: Path, here: Transport) -> None:
+        folder.mkdir()
+        self.folder = folder
+        lost = MachineError("No route to host.")
+        self._shells = InspectorShells({"a": here, "b": lost}, str(folder))
+
+    def add(self, pid: str, text: str) -> None:
+        with (self.folder / f"node-a-pid{pid}.log").open("a") as file:
+            file.write(text)
+
+    def read(self) -> list[str]:
+        self._shells.lines.clear()
+        self._shells.read()
+        return [*self._shells.lines]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Written]:
+    with closing(Here("a")) as here:
+        yield Written(tmp_path / "the job's folder", here)
+
+
+def calls_of(*numbers: int) -> str:
+    return "".join(f'{{"header":{{"id":"0x1","rank":{number}}}}}\n' for number in numbers)
+
+
+def test_what_the_inspector_adds_is_read_once_and_nothing_that_is_older(written: Written) -> None:
+    written.add("1", calls_of(1))
+    assert written.read() == []
+    assert written.read() == []
+    written.add("1", calls_of(2, 3) + '{"header":{"i')
+    written.add("2", calls_of(4))
+    written.add("; touch x", calls_of(9))
+    assert written.read() == [*calls_of(2, 3).splitlines(), '{"header":{"i', *calls_of(4).split()]
+    written.add("1", 'd":"0x1","rank":5}}\n' + calls_of(6))
+    assert written.read() == calls_of(6).splitlines()
+    assert {each.name for each in written.folder.iterdir()} == {
+        "node-a-pid1.log",
+        "node-a-pid2.log",
+        "node-a-pid; touch x.log",
+    }
+
+
+def test_of_much_only_the_newest_is_read_and_a_new_file_of_the_same_name(written: Written) -> None:
+    written.add("1", calls_of(1))
+    assert written.read() == []
+    written.add("1", calls_of(*range(10_000, 20_000)))
+    read = written.read()
+    assert read[-1] == calls_of(19_999).strip()
+    assert 1000 < len(read) < 3000
+    (written.folder / "node-a-pid1.log").write_text(calls_of(7))
+    assert written.read() == calls_of(7).splitlines()

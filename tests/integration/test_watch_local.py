@@ -1,6 +1,7 @@
 """``fabbench watch`` on this machine: a real shell and real traffic over the loopback."""
 
 import contextlib
+import itertools
 import json
 import os
 import pty
@@ -183,3 +184,37 @@ def test_ranks_that_wait_are_a_bad_answer(tmp_path: Path) -> None:
     assert meanings[0].startswith("NCCL's RAS: Communicator 0x64bf2e6c2b2392cf: AllReduce")
     assert {each["code"] for each in document["findings"]} == {"ras-mismatch"}
     assert any("RAS answers" in note for note in document["notes"])
+
+
+def test_the_rank_that_others_wait_for_is_a_bad_answer(tmp_path: Path) -> None:
+    """The lines are of two real ranks; a thread writes them again, with new numbers of calls."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    ranks = sorted((DATA / "inspector/skewed").iterdir())
+    over = threading.Event()
+
+    def write() -> None:
+        for turn in itertools.count(1):
+            for lines in zip(*(path.read_text().splitlines() for path in ranks), strict=True):
+                for path, line in zip(ranks, lines, strict=True):
+                    new = line.replace('"coll_sn":', f'"coll_sn":{turn}0')
+                    with (folder / path.name).open("a") as file:
+                        file.write(f"{new}\n")
+                if over.wait(0.02):
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    words = [*COMMAND, str(tmp_path / "store"), "--for", "4", "--inspector", str(folder), "--json"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    finally:
+        over.set()
+        writer.join()
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    found = {each["code"]: each["meaning"] for each in document["findings"]}
+    assert "all_reduce: rank 1 (node-a, process 1674) comes last to" in found["rank-waited-for"]
+    speeds = [each["meaning"] for each in document["findings"] if "-speed" in each["code"]]
+    assert any("all_reduce at 64 MB: busbw 27" in speed for speed in speeds), speeds
+    assert not [note for note in document["notes"] if "nothing new" in note]

@@ -9,7 +9,7 @@ from fabbench.analysis.curve import OF_TIME, SIGMAS, Curve, Drop, fall, fit, ser
 from fabbench.analysis.dips import Noise, dip
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
-from fabbench.model.log import Finding, Log, fact_text
+from fabbench.model.log import INSPECTOR, Finding, Log, fact_text
 from fabbench.model.units import format_size, scale
 
 _LEAST = 4
@@ -65,7 +65,9 @@ def curve_findings(log: Log) -> Iterator[Finding]:
 
 
 def _judged_curves(log: Log) -> list[Curve]:
-    """Return the curves of a log that are long enough, without those of statistics."""
+    """Return the curves of a log that are long enough, without those of statistics, or of a job."""
+    if log.benchmark == INSPECTOR:
+        return []
     curves = [each for each in series_of(log) if "stat " not in each.labels]
     return [each for each in curves if len(each.sizes) >= _LEAST]
 

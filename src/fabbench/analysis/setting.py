@@ -12,13 +12,13 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published
 from fabbench.catalog.systems import GpuLink, System, gpu_links, system
 from fabbench.model.fabrics import RDMA
-from fabbench.model.log import Facts, Log, Metric, fact_text
+from fabbench.model.log import INSPECTOR, Facts, Log, Metric, fact_text
 
 PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
 """Benchmarks whose rows are of one NIC each."""
 _MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixl"})
 """Benchmarks that may add both directions without showing it."""
-_ON_NCCL = frozenset({"nccl", "torch"})
+_ON_NCCL = frozenset({"nccl", "torch", INSPECTOR})
 """Benchmarks that measure NCCL's collectives in the same way."""
 _INSIDE = frozenset({"nvlink", "nvls"})
 """Fabrics of figures that GPUs inside a node have among themselves."""

@@ -19,7 +19,15 @@ from fabbench.cli.options import (
     takes,
 )
 from fabbench.model.errors import Exit, RequestError, worst
-from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome, fact_text, status_of
+from fabbench.model.log import (
+    FLIGHT_RECORDER,
+    INSPECTOR,
+    NCCL_DEBUG,
+    Log,
+    Outcome,
+    fact_text,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -152,9 +160,10 @@ def explain(
     For each benchmark execution: the outcome and its reason, the facts with the line that states
     each, and the findings with advice. A log without a benchmark, such as a training job's with
     NCCL_DEBUG=INFO, is diagnosed too: which network the job uses. Files that the processes of one
-    job wrote (NCCL_DEBUG_FILE, dumps of PyTorch's flight recorder) are read as one. LOG may be a
-    directory, or compressed; - is standard input. RUN is a directory, an id, `last`, or RUN:CONFIG,
-    and is judged as it was measured. Logs of one test are compared with the last.
+    job wrote (NCCL_DEBUG_FILE, dumps of PyTorch's flight recorder, JSON of NCCL's inspector) are
+    read as one. LOG may be a directory, or compressed; - is standard input. RUN is a directory, an
+    id, `last`, or RUN:CONFIG, and is judged as it was measured. Logs of one test are compared with
+    the last.
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
@@ -232,16 +241,16 @@ class _Entry(NamedTuple):
 def _job_in_common(name: str, entries: "list[Log | Unread]") -> str:
     """Return what all files of a job have in common; empty for other files.
 
-    The communicator; for dumps of PyTorch's flight recorder, the directory.
+    The communicator; of PyTorch's flight recorder and NCCL's inspector, the directory.
     """
     first, *others = entries
-    # Several logs in a file, or none, or standard input, which cannot be read again
-    if others or not isinstance(first, Log) or name.startswith("-"):
+    # There is no log, or it is of standard input, which cannot be read again
+    if not isinstance(first, Log) or name.startswith("-"):
         return ""
-    if first.case != NCCL_DEBUG:
+    if first.benchmark == INSPECTOR or first.facts.get("report") == FLIGHT_RECORDER:
+        return f"{first.benchmark} {Path(name).parent}"
+    if others or first.case != NCCL_DEBUG:
         return ""
-    if first.facts.get("report") == FLIGHT_RECORDER:
-        return str(Path(name).parent)
     return fact_text(first.facts, "communicator")
 
 

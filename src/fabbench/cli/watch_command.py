@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ from fabbench.cli.click_options import (
     pass_command_line,
     with_parameters,
 )
-from fabbench.cli.options import results, takes
+from fabbench.cli.options import known_proof, results, takes
 from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
 from fabbench.model.errors import Exit
 from fabbench.model.ids import dated_id
@@ -36,6 +37,17 @@ class WatchOptions:
         "Where NCCL's RAS listens on each host (NCCL_RAS_ADDR).",
         default="localhost:28028",
     )
+    inspector: str = option(
+        Text("a folder", "DIR"),
+        "Where NCCL's inspector writes on each host (NCCL_INSPECTOR_DUMP_DIR). Default: not read.",
+        unset="",
+    )
+    # Not named as that of launchers, which choose nodes by theirs
+    type_of_nodes: str | None = option(
+        Text("an instance type", "TYPE"),
+        "Type of the nodes, such as p5.48xlarge: tells how fast calls are there (--inspector).",
+        "--instance-type",
+    )
 
 
 @click.command(
@@ -55,7 +67,8 @@ def watch(
     The job may be anybody's that you reach: hosts over ssh, this machine, a Slurm job (--job), pods
     (--pod). The counters of all NICs of all hosts are read at once, as any user may: nothing is
     installed or written there, and no program started but a shell. The NICs that move the most are
-    taken for those of the job. NCCL's RAS, where it listens, says which ranks wait.
+    taken for those of the job. NCCL's RAS, where it listens, says which ranks wait, and its
+    inspector (--inspector) how fast calls are, and which rank the others wait for.
 
     Bad (status 1) are NICs that were paused or slowed down by congestion, lost many packets, or
     disappeared; NICs of a host, or hosts, that do not share the load; a job over TCP beside idle
@@ -69,29 +82,37 @@ def watch(
     from fabbench.counters.watch import HostSamples, judged
     from fabbench.launchers import launcher_named
     from fabbench.remote.counter_shell import rounds
+    from fabbench.remote.inspector_shell import InspectorShells
     from fabbench.remote.ras_shell import RasThread
     from fabbench.report import nics_table
+    from fabbench.report.job_calls import with_calls
     from fabbench.report.watch_report import render_watch
     from fabbench.runs.document import write
 
     target, reason = chosen_target(line)
     failed: Mapping[str, str] = {}
     started = time.time()
+    proof = known_proof({"instance_type": given["type_of_nodes"]})
     terminal.notify(f"Target {target.name}: {reason}.")
     with interruptible(), launcher_named(target.launcher).connections(target) as connections:
         hosts = {name: HostSamples() for name in connections}
         ras = RasThread(connections, given["ras"])
         ras.start()
+        folder = given["inspector"]
+        inspector = InspectorShells(connections, folder)
+        # Returns what RAS shows together with the calls so far
+        job = partial(with_calls, lines=inspector.lines, folder=folder, proof=proof)
         # Each round adds samples to `hosts`, and tells which have failed so far
         sampling = rounds(connections, hosts, every, seconds or math.inf)
         with terminal.changing() as show, contextlib.suppress(KeyboardInterrupt):
             for number, failed in enumerate(sampling):
-                now = judged(hosts, failed, ras.view, newest=True)
+                inspector.read()
+                now = judged(hosts, failed, job(ras.view), newest=True)
                 lines = [now.first, *nics_table.live(now.carriers), now.last]
                 # The bar: seconds so far, of those that were asked for
                 show("Ctrl-C ends it", number * every, seconds, lines)
         ras.over.set()
-    result = judged(hosts, failed, ras.view)
+    result = judged(hosts, failed, job(ras.view))
     result = replace(result, id=dated_id(), target=target.name, started=started)
     terminal.show(render_watch, result, form)
     if form != "text":

@@ -90,13 +90,15 @@ Hosts: TypeAlias = Mapping[str, HostSamples]
 
 
 class JobView(NamedTuple):
-    """What NCCL's RAS says of the job."""
+    """What NCCL's RAS and inspector say of the job."""
 
     # Which ranks wait for which for long, without a period; empty: none, or it is not known
     waits: str = ""
     # What it has said for as long as data may pause: a fault where none move
     findings: Sequence[Finding] = ()
-    note: str = ""  # A sentence: where it answers, or that it does not
+    note: str = ""  # Sentences: where RAS answers, or that one of them says nothing
+    # How fast its calls are, and for whom ranks wait: while it runs
+    calls: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,13 +178,13 @@ def judged(
     for host, samples in sampled.items():
         notes += (f"{host}: {note}" for note in samples.notes)
     of_job = () if fabric else job.findings
-    found = [*of_job]
+    found = [*of_job, *job.calls]
     found += filter(None, _findings(sampled, moved, carriers, fabric))
     bad = [f"{headline}."] if hangs else []
     bad += [each.meaning for each in found if each.severity is not Severity.NOTE]
     # Exit status → the sentences that say why; empty: nothing does.
     reasons = {
-        Exit.UNTRUSTED: [] if fabric or lost or of_job else [f"{headline}."],
+        Exit.UNTRUSTED: [] if fabric or lost or of_job or job.calls else [f"{headline}."],
         Exit.REFUSED: lost,
         Exit.BAD_ANSWER: bad,
         Exit.FINE: ["nothing stands out."],

@@ -47,7 +47,7 @@ _UNITS = {
     "s": ("time", "cpu_time", "latency"),
     "B/s": ("algbw", "busbw", "bandwidth"),
     "1/s": ("message_rate",),
-    "count": ("wrong",),
+    "count": ("wrong", "calls"),
 }
 METRICS: Mapping[str, Metric] = {
     name: Metric(name, unit) for unit, names in _UNITS.items() for name in names
@@ -185,6 +185,9 @@ NCCL_DEBUG = "nccl-debug"
 MPI_DEBUG = "mpi-debug"
 FLIGHT_RECORDER = "PyTorch's flight recorder"
 """The fact `report` of its dumps."""
+
+INSPECTOR = "nccl-inspector"
+"""Stands for the benchmark of lines of NCCL's inspector, which is none."""
 
 
 class Outcome(StrEnum):

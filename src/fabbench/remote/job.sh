@@ -51,3 +51,22 @@ fabbench_ras() {
         done
         echo "fabbench: silent"' "$@" </dev/null
 } 2>/dev/null
+
+# DIR: print what NCCL's inspector has added to its files there since this was asked last, the newest 64 KiB of each; the
+# first time nothing, as it may be old. Of lines that are cut the beginnings are left out. A file that is new, or shorter,
+# begins anew.
+fabbench_inspector() {
+    for fabbench_file in "$1"/*-pid*.log; do
+        fabbench_pid=${fabbench_file##*-pid}
+        fabbench_pid=${fabbench_pid%.log}
+        case $fabbench_pid in *[!0-9]* | "") continue ;; esac
+        fabbench_size=$(stat -L -c %s "$fabbench_file") || continue
+        eval "fabbench_from=\${fabbench_read_$fabbench_pid:-0}"
+        eval "fabbench_read_$fabbench_pid=$fabbench_size"
+        [ -n "${fabbench_inspects-}" ] || continue
+        [ "$fabbench_from" -le "$fabbench_size" ] || fabbench_from=0
+        [ "$fabbench_from" -ge $((fabbench_size - 65536)) ] || fabbench_from=$((fabbench_size - 65536))
+        tail -c "+$((fabbench_from + 1))" "$fabbench_file" | head -c "$((fabbench_size - fabbench_from))" | grep '^{"header'
+    done
+    fabbench_inspects=1
+} 2>/dev/null

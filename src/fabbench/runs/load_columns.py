@@ -19,14 +19,24 @@ from fabbench.analysis.aggregate import KEYS, RAIL, Column, RowGroup, column_row
 from fabbench.evidence.judge import with_slower_paths
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import MPI_DEBUG, Finding, Log, Logs, Metric, Outcome, Proof, Severity
-from fabbench.model.mappings import gathered
+from fabbench.model.log import (
+    INSPECTOR,
+    MPI_DEBUG,
+    Finding,
+    Log,
+    Logs,
+    Metric,
+    Outcome,
+    Proof,
+    Severity,
+)
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
 from fabbench.plan import STORE
 from fabbench.runs.inputs import Source, listed_files, read_source, require_logs, sources_of
-from fabbench.runs.parse_file import within
+from fabbench.runs.parse_file import parse_together, within
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
@@ -131,6 +141,10 @@ def _columns_of_input(
             # The files of a list are one column, whatever their markers say.
             name = configuration if len(parsed) > 1 else ""
             logs_of.setdefault(name, []).extend(logs)
+    unnamed = logs_of.get("", [])
+    ranks = [log.source for log in unnamed if log.benchmark == INSPECTOR]
+    if ranks and not alone:  # of one job, and no repeats
+        logs_of = {"": parse_together(distinct(ranks), proof=proof)}
     if not any(logs_of.values()):
         raise _unrecognized(argument, unread)
     return [

@@ -24,6 +24,8 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from fabbench.benchmarks import benchmarks
 from fabbench.evidence.flight_recorder import Dump, is_dump, read_dump, record_of
+from fabbench.evidence.inspector import SIGN as INSPECTOR_SIGN
+from fabbench.evidence.inspector import records
 from fabbench.evidence.judge import judge
 from fabbench.evidence.ras import SIGN as RAS_SIGN
 from fabbench.evidence.ras import read_ras
@@ -87,7 +89,7 @@ def parse_file(
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
-    """Read the files that the processes of a job wrote (NCCL_DEBUG_FILE) as one text.
+    """Read the files that the processes of a job wrote (NCCL_DEBUG_FILE, inspector) as one text.
 
     If some are dumps of the flight recorder, these are one log, and the others are left out.
     Raise MachineError if a file cannot be read.
@@ -98,14 +100,16 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     dumps = list(_dumps(names))
     if dumps:
         return [judge(record_of(dumps), source=source, proof=proof)]
-    parser = LogParser(source, proof=proof, live=False)  # whole logs, no rows before
-    read: list[Log] = []
+    whole = LogStream(source, _pieces(names))
+    return [log for _, log in parse_stream(whole, source, proof=proof)]
+
+
+def _pieces(names: Sequence[str]) -> Pieces:
+    """Yield the bytes of files, of which each ends a line."""
     for name in names:
         with open_log(name) as file:
-            blocks = _blocks(file.read(), file)  # its first block, and what follows
-            lines = chain.from_iterable(text.split("\n") for text in blocks)
-            read += logs(parser.feed_lines(lines))
-    return [*read, *logs(parser.close(ending=None))]
+            yield from iter(file.read, b"")
+            yield b"\n"
 
 
 def _dumps(names: Sequence[str]) -> Iterator[Dump]:
@@ -138,16 +142,22 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
 ) -> LabeledLogs:
     """Read an open binary stream; with `tables`, also fabbench's own JSON.
 
-    Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, a document
-    of fabbench's own, which quotes lines of logs and is none, and last a plain log. `line` is the
-    number of the line before. Each log comes with its configuration, which the output of a fabbench
-    script names, or its column of a comparison; empty: it has none.
+    Tried in this order: a dump of PyTorch's flight recorder, lines of NCCL's inspector, a document
+    of a benchmark, one of fabbench's own, which quotes lines of logs and is none, and last a plain
+    log. `line` is the number of the line before. Each log comes with its configuration, which the
+    output of a fabbench script names, or its column of a comparison; empty: it has none.
     """
     block = file.read(BLOCK)
     if is_dump(block):
         dump = read_dump(_whole_bytes(block, file), source)
         recorded = record_of([dump])
         yield "", judge(recorded, source=source, proof=proof, ending=ending)
+        return
+    if INSPECTOR_SIGN in block[:_HEAD]:
+        texts = _blocks(block, file)
+        lines = chain.from_iterable(text.split("\n") for text in texts)
+        for record in records(lines):
+            yield "", judge(record, source=source, proof=proof, ending=ending)
         return
     readers = list(_document_readers(block))
     if readers:
