@@ -156,8 +156,8 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     if INSPECTOR_SIGN in block[:_HEAD]:
         texts = _blocks(block, file)
         lines = chain.from_iterable(text.split("\n") for text in texts)
-        for record in records(lines):
-            yield "", judge(record, source=source, proof=proof, ending=ending)
+        for calls in records(lines):
+            yield "", judge(calls, source=source, proof=proof, ending=ending)
         return
     readers = list(_document_readers(block))
     if readers:
