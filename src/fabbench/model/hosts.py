@@ -1,7 +1,7 @@
 """Hosts: the target that names them, what a benchmark needs, what was found on them. Frozen."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
@@ -18,6 +18,7 @@ from fabbench.model.options import (
     option,
 )
 from fabbench.model.plan import Variant
+from fabbench.model.values import frozen
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
 
@@ -30,7 +31,7 @@ class MpiKind(StrEnum):
     HYDRA = "hydra"  # MPICH, Intel MPI and MVAPICH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mpi:
     """One ``mpirun``, as found on a host."""
 
@@ -39,7 +40,7 @@ class Mpi:
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Needs:
     """What hosts must have for a benchmark."""
 
@@ -64,7 +65,7 @@ class Needs:
     check: "Callable[[Inventory], object]" = lambda _: None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeDevice:
     """How a GPU, or an RDMA device with its first port, is attached.
 
@@ -90,7 +91,7 @@ class NodeDevice:
     acs: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     """One machine, as found."""
 
@@ -134,7 +135,7 @@ class Host:
 _Change: TypeAlias = Callable[[Sequence[Host]], tuple[Host, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Inventory:
     """What a target has."""
 
@@ -179,7 +180,7 @@ class Inventory:
                 yield host.name, host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Target:
     """Which hosts to use, and how to reach them.
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.model.errors import Exit
 from fabbench.model.patterns import lazy
+from fabbench.model.values import frozen
 
 # What distinguishes points of one size (`placement`, `dtype`, …); shared
 Labels: TypeAlias = Mapping[str, str]
@@ -102,7 +103,7 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finding:
     """Something a log shows that its reader should know."""
 
@@ -201,7 +202,7 @@ def status_of(outcomes: Iterable[Outcome], allowed: Collection[Outcome] = ()) ->
     return Exit.FINE if fine.issuperset(outcomes) else Exit.UNTRUSTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Proof:
     """What a log must show to count as measured on a fabric, and what is known of its nodes."""
 
@@ -215,7 +216,7 @@ class Proof:
     nodes: int | None = None  # None: not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ending:
     """How an execution that fabbench itself started ended."""
 
@@ -236,7 +237,7 @@ ExecutionLines: TypeAlias = Generator[str, None, Ending]
 """The lines of an execution's log as they come, then how it ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Log:
     """One benchmark execution, read and judged.
 

@@ -21,6 +21,7 @@ from fabbench.model.mappings import Variables
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size, parse_sizes
+from fabbench.model.values import frozen
 
 FORMER = {"trials": "iterations", "test": "program"}
 """Long names that options had, without dashes → what they are now: both are taken."""
@@ -253,7 +254,7 @@ DEVICE = Text("the name of a device", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:;@-]*$
 # ---------------------------------------------------------------- declarations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Option:
     """One option."""
 
@@ -420,7 +421,7 @@ def _short_size(size: int) -> str:
     return format_size(size).replace(" ", "").removesuffix("B")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LauncherOptions:
     """A launcher's options, or a format's, besides those of `fabbench.model.hosts.Target`."""
 

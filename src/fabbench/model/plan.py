@@ -1,7 +1,7 @@
 """What to run: commands, steps, executions, variants, and the plan of them all. Frozen values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from fabbench.model.log import Facts
@@ -19,12 +19,13 @@ from fabbench.model.options import (
     flat,
     option,
 )
+from fabbench.model.values import frozen
 
 Words: TypeAlias = tuple[str, ...]
 """Those of a command line, or of a part of one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Command:
     """One program to start.
 
@@ -53,7 +54,7 @@ class Command:
         return replace(self, argv=argv, env=env)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
 
@@ -81,7 +82,7 @@ class Step:
         return bool(self.commands[0].role)  # ranks have no role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Configuration:
     """One column of a comparison."""
 
@@ -96,7 +97,7 @@ class Configuration:
         return self.label
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Execution:
     """One repeat of one configuration: one `exec/` directory and one judged log."""
 
@@ -110,7 +111,7 @@ class Execution:
     together: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     """Everything that will be run, in order. Configurations interleave as executions (A B B A)."""
 
@@ -138,7 +139,7 @@ def _folders(text: str) -> tuple[str, ...]:
     return tuple(folder.rstrip("/") or "/" for folder in folders)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Variant:
     """What differs in some of the configurations. With a name only: nothing."""
 

@@ -1,13 +1,13 @@
 """Options of every benchmark's command, which `defaults.run` of `fabbench.yaml` may have too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from fabbench.model.options import FABRIC, Environment, File, Flag, Seconds, Text, Whole, option
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunOptions:
     """Options of every benchmark's command."""
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
+from fabbench.model.values import frozen
 
 ValueT = TypeVar("ValueT", int, float)
 
@@ -312,7 +313,7 @@ def format_duration(seconds: float) -> str:
 _MAX_SIZES = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sweep:
     """The requested sizes, in bytes: from `first` to `last`, times `factor` or plus `step`."""
 

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import Ending, Outcome
 from fabbench.model.mappings import Reasons, Variables
 from fabbench.model.plan import Configuration, Variant
+from fabbench.model.values import frozen
 from fabbench.runs.directories import ENVIRONMENT_VARIABLE
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
@@ -41,7 +42,7 @@ class StoreError(MachineError):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StoredRequest:
     """The parts of a request that its run stores: what was measured, where, and how."""
 
@@ -57,7 +58,7 @@ class StoredRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepDocument:
     """The options of a sweep, which is resumed with the same."""
 
@@ -79,7 +80,7 @@ class SweepDocument:
     """Requested nodes that did not answer at the start, and are left out → why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TestResult:
     """One test that has ended."""
 
@@ -123,7 +124,7 @@ class TestResult:
         return f"{self.outcome}: {self.reason}" if self.reason else self.outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunDocument:
     """``request.json``. An arm is a configuration."""
 
@@ -148,7 +149,7 @@ class RunDocument:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExecutionDocument:
     """``run.json``."""
 
@@ -158,7 +159,7 @@ class ExecutionDocument:
     ending: Ending
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VerdictDocument:
     """``verdict.json``."""
 

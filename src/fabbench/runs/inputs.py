@@ -14,7 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
@@ -28,6 +28,7 @@ from fabbench.model.messages import counted, did_you_mean, nearest
 from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
 from fabbench.model.units import Sizes
+from fabbench.model.values import frozen
 from fabbench.plan import STORE
 from fabbench.report.log_report import log_tables, log_writer
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
@@ -61,7 +62,7 @@ _AHEAD = 4  # Batches per core that are submitted before the first is waited for
 _FEW = 8  # Number of files up to which processes are not worth their start (about 30 ms each)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Source:
     """What a command reads.
 

@@ -18,6 +18,7 @@ from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import distinct
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
+from fabbench.model.values import frozen
 from fabbench.plan.gates import parse_gates
 from fabbench.report.certificate import ALL, Certificate, RungFigure
 from fabbench.runs.document import read, write
@@ -33,7 +34,7 @@ _PROFILES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AcceptOptions:
     """Options of a ladder."""
 

@@ -6,7 +6,7 @@ Nothing is printed here: events are passed to callables, and errors are part of 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_sizes
+from fabbench.model.values import frozen
 from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.gates import Gate, parse_gates
 from fabbench.plan.request import Adaptive, RunRequest
@@ -137,7 +138,7 @@ def stop_condition(
 # ---------------------------------------------------------------- a run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunResult:
     """The result of a run."""
 

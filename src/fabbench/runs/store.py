@@ -24,7 +24,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,7 @@ from fabbench.model.mappings import distinct
 from fabbench.model.messages import environment, redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Execution, Plan, Proof
+from fabbench.model.values import frozen
 from fabbench.plan.request import RunRequest
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, TESTS
 from fabbench.runs.directories import runs as runs  # noqa: PLC0414 - a part of the store
@@ -292,7 +293,7 @@ def _counters_path(run: Path, name: str) -> Path:
 # ---------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StoredExecution:
     """One scheduled execution of a stored run."""
 

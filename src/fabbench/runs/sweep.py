@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -36,6 +36,7 @@ from fabbench.model.log import METRICS, Log, Outcome, Point, Severity
 from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
+from fabbench.model.values import frozen
 from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
@@ -65,7 +66,7 @@ _MOST_IN_PAIRS = 1000
 _MIN_TIME_S = 1.0  # No test starts with less time than this left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepRequest:
     """One sweep, as requested."""
 
@@ -83,7 +84,7 @@ class SweepRequest:
     resume: StoredRun | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepRun:
     """A sweep that has ended in any way."""
 
@@ -136,7 +137,7 @@ def sweep(
     return replace(result, interrupted=interrupted, release_failure=release_failure)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepPreview:
     """What a sweep would do first, and how long it may take."""
 
@@ -544,7 +545,7 @@ def unfinished(sweep: StoredSweep) -> str:
 # ---------------------------------------------------------------- measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepTests:
     """Measures tests. `measure` may be called from any thread."""
 

@@ -7,7 +7,7 @@ of which nothing is known.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
@@ -20,6 +20,7 @@ from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
+from fabbench.model.values import frozen
 from fabbench.runs.document import VERDICT, TestResult
 from fabbench.runs.inputs import Source, read_source, sources_of
 from fabbench.runs.load_columns import judged_together
@@ -33,7 +34,7 @@ _COMPARABLE_WITHIN = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "
 """Properties in which figures of one size may differ, so that they cannot be compared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepLogs:
     """The results of logs."""
 
