@@ -15,6 +15,7 @@ from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.log import Proof
+from fabbench.model.mappings import distinct
 from fabbench.model.options import (
     DEVICE,
     SIZE,
@@ -26,7 +27,6 @@ from fabbench.model.options import (
     Whole,
     flat,
     option,
-    unique,
 )
 from fabbench.model.signature import Signature
 from fabbench.model.units import Sweep, parse_sizes
@@ -196,7 +196,7 @@ def sizes(help_: str, *default: str, low: str = _NO_END, high: str = _NO_END) ->
         Size(SIZES.expected, SIZES.metavar, read),
         f"{help_} A list (64K,4M), or a range that doubles (64K..4M). Can be given several times.",
         "--size",
-        many=lambda lists: unique(flat(lists)),
+        many=lambda lists: distinct(flat(lists)),
         default=default or None,
     )
 

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, distinct
 from fabbench.model.plan import Command, Step, Words
 from fabbench.model.values import frozen
 
@@ -57,10 +57,7 @@ def mpirun(step: Step, hosts: MpiHosts) -> Command:
 
 def inherited(step: Step) -> tuple[str, ...]:
     """Return the variables that any command of a step inherits."""
-    names: dict[str, None] = {}
-    for command in step.commands:
-        names |= dict.fromkeys(command.inherited)
-    return tuple(names)
+    return distinct(name for command in step.commands for name in command.inherited)
 
 
 def options(step: Step, hosts: MpiHosts) -> Words:

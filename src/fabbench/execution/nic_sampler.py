@@ -18,7 +18,7 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Host
 from fabbench.model.log import MARKER_SIGN, read_marker
-from fabbench.model.mappings import HostLines
+from fabbench.model.mappings import HostLines, distinct
 from fabbench.model.plan import Execution
 
 Read: TypeAlias = Callable[[], HostLines]
@@ -78,7 +78,7 @@ class NicSampler:
 
     def _record_difference(self, after: Mapping[str, Snapshot]) -> ExecutionCounters:
         """Pair the snapshots before and `after` by host; a host without one has None there."""
-        names = dict.fromkeys([*self._names, *self._before, *after])
+        names = distinct([*self._names, *self._before, *after])
         hosts = {name: Pair(self._before.get(name), after.get(name)) for name in names}
         failures = tuple(self._failures)
         self.counters = replace(self.counters, hosts=hosts, failures=failures)

@@ -37,6 +37,7 @@ from fabbench.model.log import (
     own_line,
     tag_line,
 )
+from fabbench.model.mappings import distinct
 from fabbench.model.plan import Execution, Step
 
 OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
@@ -250,7 +251,7 @@ class Pairs:
             if alone:
                 pairs = alone
                 why = RAN_ON
-        sides = dict.fromkeys(program.name for pair in pairs for program in pair.running())
+        sides = distinct(program.name for pair in pairs for program in pair.running())
         names = " and ".join(sides)
         self._record_timeout(pairs, f"{names}: {why}", in_full=why == TIME_UP)
 

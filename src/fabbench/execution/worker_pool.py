@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from fabbench.execution.background import in_background
 from fabbench.execution.session import Program
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import distinct
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -188,7 +189,7 @@ def _error_of_all(failed: Mapping[str, MachineError]) -> MachineError:
     hints = {name: failed[name].hint for name in shown if failed[name].hint}
     if len(set(hints.values())) > 1:
         hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
-    hint = " ".join(dict.fromkeys(filter(None, hints.values())))
+    hint = " ".join(distinct(filter(None, hints.values())))
     return MachineError(" ".join(sentences), hint=hint or None)
 
 

@@ -11,7 +11,7 @@ from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import distinct, gathered, without_empty
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 
 MPIRUN = "mpirun"
@@ -75,7 +75,7 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
         if not probed:
             continue
         files = [PurePosixPath(path).name for host in probed for path in host.variant_files or ()]
-        provided = ", ".join(dict.fromkeys(files)) or _NOTHING
+        provided = ", ".join(distinct(files)) or _NOTHING
         without = ", ".join(host.name for host in probed if not host.variant_files)
         some = f", but nothing on {without}" if files and without else ""
         yield f"Variant {variant.name} ({variant}) provides {provided}{some}."
@@ -131,10 +131,7 @@ def inventory(target: Target, probes: Probes, needs: Needs) -> Inventory:
 
 def _require_directories(probes: Probes) -> None:
     """Raise MachineError if hosts lack a directory that must exist."""
-    lacking: dict[str, list[str]] = {}
-    for name, probe in probes.items():
-        for path in probe.absent:
-            lacking.setdefault(path, []).append(name)
+    lacking = gathered((path, name) for name, probe in probes.items() for path in probe.absent)
     absent = [f"{path} on {compress_hostlist(names)}" for path, names in lacking.items()]
     if absent:
         listed = ", ".join(absent)
@@ -199,16 +196,14 @@ def _require_mpirun(checks: HostChecks, requested: str | None) -> None:
 def _host(name: str, probe: Probe, target: Target) -> Host:
     # What was probed, unless the target says otherwise: the interface, and the number of GPUs.
     address, interface = _address(probe, target)
-    domains: dict[str, dict[str, None]] = {}
-    for domain in probe.domains:
-        domains.setdefault(domain.provider, {})[domain.name] = None
+    domains = gathered((each.provider, each.name) for each in probe.domains)
     gids = {port.name: port.roce_v2_gid for port in probe.devices}
     return Host(
         name=name,
         address=address,
         interface=interface,
         providers=probe.providers,
-        domains={provider: tuple(names) for provider, names in domains.items()},
+        domains={provider: distinct(names) for provider, names in domains.items()},
         devices={port.name: str(port.link) for port in probe.devices},
         gids={device: gid for device, gid in gids.items() if gid is not None},
         topology=probe.topology,
@@ -263,7 +258,7 @@ def _address(probe: Probe, target: Target) -> tuple[str, str]:
         for interface in with_address:
             if interface.name == target.interface:
                 return interface.address, interface.name
-        names = dict.fromkeys(interface.name for interface in with_address)
+        names = distinct(interface.name for interface in with_address)
         others = ", ".join(names) or "none"
         raise MachineError(
             f"{probe.hostname} has no interface {target.interface} with an IPv4 address, "

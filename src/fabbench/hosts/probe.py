@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import AddressValueError, IPv4Address
 from itertools import dropwhile
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -31,7 +31,7 @@ from fabbench.hosts.probe_result import (
 from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import distinct, without_empty
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 
@@ -514,7 +514,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
         default_interface=default_interface(answer),
         devices=devices,
         topology=read_topology(answer, devices, gpus),
-        domains=_once(read_fi_info(answer.all("fi_info"))),
+        domains=distinct(read_fi_info(answer.all("fi_info"))),
         fi_info=answer.result("fi_info"),
         efa_driver=answer.sysfs.at("module", "efa", "version").text,
         gpus=gpus,
@@ -522,24 +522,17 @@ def read_probe(lines: Iterable[str]) -> Probe:
         gpu_processes=_gpu_processes(answer),
         programs=installed,
         missing=tuple(name for name, program in programs.items() if not program),
-        absent=_once(answer.all("absent")),
-        variant_files=_once(answer.all("own")),
+        absent=distinct(answer.all("absent")),
+        variant_files=distinct(answer.all("own")),
         tools={name: path for name, _, path in tools if path},
-        libraries=_once(libraries),
+        libraries=distinct(libraries),
         mpi=_mpi(answer, installed.get("mpirun")),
         mpirun_version=answer.result("mpi"),
         settings={name: value for name, _, value in settings},
         nccl_conf=tuple(answer.all("file")),
         **dict(_facts(answer)),
     )
-    return replace(probe, unread=_once(answer.unread))
-
-
-_Item = TypeVar("_Item")
-
-
-def _once(items: Iterable[_Item]) -> tuple[_Item, ...]:
-    return tuple(dict.fromkeys(items))
+    return replace(probe, unread=distinct(answer.unread))
 
 
 def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.values import frozen
 
 UNLIMITED = -1
@@ -149,10 +150,9 @@ class Probe:
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:
         """Return libfabric's providers, with their layers, and the endpoint types of each."""
-        endpoints: dict[str, set[str]] = {}
-        for domain in self.domains:
-            if domain.endpoint:
-                endpoints.setdefault(domain.provider, set()).add(domain.endpoint)
+        endpoints = gathered(
+            (each.provider, each.endpoint) for each in self.domains if each.endpoint
+        )
         return {name: frozenset(types) for name, types in endpoints.items()}
 
     @property
@@ -196,7 +196,7 @@ class Probe:
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""
         ports = (port.name for port in self.devices if port.link is link)
-        return tuple(dict.fromkeys(ports))
+        return distinct(ports)
 
 
 Probes: TypeAlias = Mapping[str, Probe]

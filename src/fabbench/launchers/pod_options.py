@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import distinct, without_empty
 from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
 from fabbench.model.templates import text_of
 
@@ -171,7 +171,7 @@ class PodOptions(LauncherOptions):
     @property
     def all_tolerations(self) -> tuple[Toleration, ...]:
         """Return the tolerations of all of fabbench's pods, then the user's."""
-        return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
+        return distinct((*default_tolerations(), *self.tolerations))
 
     def metadata(self, annotations: Mapping[str, str]) -> Object:
         """Return the field ``metadata`` with the user's labels and with annotations, if any."""

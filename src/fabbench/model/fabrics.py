@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import distinct
 
 
 class _Names(NamedTuple):
@@ -132,8 +133,8 @@ def paired_devices(
     They are paired in the order of their names: where hosts have the same devices, each is paired
     with itself. Raise RequestError if one host has more than the other.
     """
-    servers = sorted(dict.fromkeys(first), key=natural_order)
-    clients = sorted(dict.fromkeys(last), key=natural_order)
+    servers = sorted(distinct(first), key=natural_order)
+    clients = sorted(distinct(last), key=natural_order)
     count = len(servers)
     if len(clients) != count:
         server, client = hosts

@@ -337,11 +337,6 @@ def option(
     return field(default_factory=lambda: value, metadata={"option": declaration})
 
 
-def unique(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the values in their order, each once."""
-    return tuple(dict.fromkeys(values))
-
-
 def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     """Return the values of several lists."""
     return tuple(value for listed in values for value in listed)

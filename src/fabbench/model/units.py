@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import distinct
 from fabbench.model.patterns import lazy
 from fabbench.model.values import frozen
 
@@ -244,7 +245,7 @@ def format_ends(
 ) -> str:
     """Write the least and the greatest of values, once if they read alike: ``"10 to 12"``."""
     ends = map(write, (min(values), max(values)))
-    return between.join(dict.fromkeys(ends))
+    return between.join(distinct(ends))
 
 
 def format_percent(part: float, decimals: int) -> str:

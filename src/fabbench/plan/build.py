@@ -13,6 +13,7 @@ from fabbench.catalog.images import require_fit
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
+from fabbench.model.mappings import distinct
 from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan, Variant
 from fabbench.model.units import format_sizes
 from fabbench.plan.gates import Gate, limit_example, parse_gates
@@ -33,7 +34,7 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     fabrics: list[str] = []
     for token in request.fabrics or (AUTO,):
         fabrics += _available_fabrics(token, inventory, work)
-    for fabric in dict.fromkeys(fabrics):
+    for fabric in distinct(fabrics):
         _require_fabric(fabric, request.benchmark, inventory, work)
     configurations = tuple(_configurations(fabrics, request.target.variants))
     gates = require_measurable(request, inventory.hosts)
@@ -150,10 +151,7 @@ def _is_inside_host(inventory: Inventory, work: Work) -> bool:
 
 
 def _search_notes(inventory: Inventory) -> str:
-    notes: list[str] = []
-    for _, host in inventory.views():
-        notes += host.search_notes
-    return " ".join(dict.fromkeys(notes))
+    return " ".join(distinct(note for _, host in inventory.views() for note in host.search_notes))
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:

@@ -19,7 +19,7 @@ from fabbench.catalog.nccl_environment import DEFAULTS
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Target
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, gathered
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
 from fabbench.model.plan import Step, Variant, Words
@@ -211,16 +211,18 @@ def _with_settings(variant: Variant, rest: str, text: str) -> Variant:
 
 def _texts_by_field(rest: str, text: str) -> dict[str, list[str]]:
     """Return field of a variant → what is given for it. Raise RequestError."""
-    texts: dict[str, list[str]] = {}
-    for pair in _key_value_pairs(rest):
-        key, _, value = pair.partition("=")
-        name = _field_of(key)
-        if name is None:
-            raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
-        if name == "env":  # its value is NAME=VALUE, the whole pair
-            value = pair.removeprefix("env.")
-        texts.setdefault(name, []).append(value)
-    return texts
+    return gathered(_field_and_text(pair, text) for pair in _key_value_pairs(rest))
+
+
+def _field_and_text(pair: str, text: str) -> tuple[str, str]:
+    """Return the field of a variant that ``KEY=VALUE`` sets, and what is given for it."""
+    key, _, value = pair.partition("=")
+    name = _field_of(key)
+    if name is None:
+        raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
+    if name == "env":  # its value is NAME=VALUE, the whole pair
+        value = pair.removeprefix("env.")
+    return name, value
 
 
 def _field_of(key: str) -> str | None:

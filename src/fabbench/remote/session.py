@@ -41,7 +41,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines
-from fabbench.model.mappings import Documents, HostLines
+from fabbench.model.mappings import Documents, HostLines, distinct
 from fabbench.model.plan import Command, Execution, Step, Words
 from fabbench.model.values import frozen
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login, neighbors
@@ -235,7 +235,7 @@ class RemoteAllocation:
     @property
     def machines(self) -> tuple[RemoteHost, ...]:
         """Return each machine once."""
-        return tuple(dict.fromkeys(self.remotes))
+        return distinct(self.remotes)
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "RemoteAllocation":
         """Return some of the machines, by their indexes.

@@ -3,7 +3,6 @@
 Each rung is a run or a sweep that exists anyway.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -242,11 +241,11 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
     """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
     # These are compared with another rung, and need no limits.
     relative = {each.name for each in every_rung() if each.baseline}
-    limits = defaultdict[str, list[str]](list)
-    for rung in certificate.rungs:
-        if rung.name not in relative:
-            for figure in rung.figures:
-                limits[rung.name].append(_limit(figure))
+    limits = {
+        rung.name: [*map(_limit, rung.figures)]
+        for rung in certificate.rungs
+        if rung.figures and rung.name not in relative
+    }
     write(file, limits)
 
 
@@ -266,7 +265,7 @@ def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
 
     Raise MachineError if they cannot be read, RequestError for an invalid one.
     """
-    known = dict.fromkeys(rung.name for rung in every_rung())
+    known = distinct(rung.name for rung in every_rung())
     try:
         limits = read(file, dict[str, tuple[str, ...]])
         for name, gates in limits.items():

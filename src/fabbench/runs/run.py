@@ -24,6 +24,7 @@ from fabbench.launchers import Allocation, BatchAllocation, RenderInput
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Log
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_sizes
@@ -203,7 +204,7 @@ def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on
     )
     with closing(writer):
         result = _result(request, baseline, writer, measured, release_failure)
-    for sentence in dict.fromkeys(elsewhere(request, writer.run, result.columns)):
+    for sentence in distinct(elsewhere(request, writer.run, result.columns)):
         notify(sentence)
     return result
 
@@ -324,7 +325,7 @@ def _machines_in_words(request: RunRequest, inventory: Inventory) -> str:
     hosts = ", ".join(host.name for host in inventory.hosts)
     variants = request.target.variants
     images = [variant.image or inventory.image for variant in variants] or [inventory.image]
-    named = ", ".join(filter(None, dict.fromkeys(images)))
+    named = ", ".join(filter(None, distinct(images)))
     return f"{hosts}; image {named}" if named else hosts
 
 

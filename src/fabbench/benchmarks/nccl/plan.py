@@ -10,8 +10,9 @@ from fabbench.catalog.nccl_environment import NIC_SELECTORS, environment
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
-from fabbench.model.options import RARE, SIZE, Choice, Type, Whole, option, unique
+from fabbench.model.options import RARE, SIZE, Choice, Type, Whole, option
 from fabbench.model.plan import Command, Proof, Step
 from fabbench.model.units import Sweep
 
@@ -62,7 +63,7 @@ class NcclWork(nccl_env.RankWork):
         Type("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),
         f"Collective to run: {_COLLECTIVES}. Can be given several times.",
         "--collective",
-        many=unique,
+        many=distinct,
         default=("all_reduce",),
     )
     min_bytes: int = standard.min_bytes("8")

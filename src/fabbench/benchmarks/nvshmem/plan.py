@@ -21,7 +21,8 @@ from fabbench.catalog.nccl_environment import DEBUG_FILE, NcclEnvironment, gid_s
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.options import Text, Whole, option, unique
+from fabbench.model.mappings import distinct
+from fabbench.model.options import Text, Whole, option
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
@@ -63,7 +64,7 @@ class NvshmemWork(nccl_env.RankWork):
         Text("the name of a perftest, such as shmem_put_bw", "NAME", f"^(?:{PROGRAM}|bw|latency)$"),
         "The perftest, such as alltoall_latency. Can be given several times.",
         "--program",
-        many=unique,
+        many=distinct,
         default=("shmem_put_bw",),
     )
     min_bytes: int = min_bytes("8")

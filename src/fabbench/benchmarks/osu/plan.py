@@ -19,7 +19,8 @@ from fabbench.benchmarks.standard import (
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.options import Flag, Text, Whole, option, unique
+from fabbench.model.mappings import distinct
+from fabbench.model.options import Flag, Text, Whole, option
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
@@ -88,7 +89,7 @@ class OsuWork(nccl_env.RankWork):
         Text("the name of a program, such as osu_bw", "NAME", "^osu_[a-z_]+$"),
         "The program, such as osu_allreduce. Can be given several times.",
         "--program",
-        many=unique,
+        many=distinct,
         default=PAIRS[:1],
     )
     min_bytes: int = min_bytes("1")

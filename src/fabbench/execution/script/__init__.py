@@ -31,6 +31,7 @@ from fabbench.execution.script.words import (
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Command, Execution, Plan, Step, Words
 from fabbench.model.units import format_size
@@ -95,7 +96,7 @@ class _Script:
         self._counts_nics = target.inventory is not None and not self._on_one_node
         """Whether it prints the counters of NICs."""
         names = chain.from_iterable(map(inherited, self._steps))
-        self.inherited = tuple(dict.fromkeys(names))
+        self.inherited = distinct(names)
         self._refuse_if_impossible()
 
     def _is_collective(self, step: Step) -> bool:

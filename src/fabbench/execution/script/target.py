@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 
 from fabbench.model.hosts import Inventory
+from fabbench.model.mappings import distinct
 from fabbench.model.plan import Words
 from fabbench.model.values import frozen
 
@@ -71,7 +72,7 @@ class ScriptTarget:
     @property
     def mpiruns(self) -> tuple[str, ...]:
         """Every mpirun that is used."""
-        return tuple(dict.fromkeys(target.mpirun for target in self._of_variants()))
+        return distinct(target.mpirun for target in self._of_variants())
 
     @property
     def contained(self) -> bool:

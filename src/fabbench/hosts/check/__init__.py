@@ -19,6 +19,7 @@ from fabbench.hosts.check.one_host import CHECKS
 from fabbench.hosts.probe_result import Probes
 from fabbench.model.errors import Exit, Fault
 from fabbench.model.hosts import Needs
+from fabbench.model.mappings import distinct
 
 __all__ = [
     "Check",
@@ -51,7 +52,7 @@ def check_hosts(
     are reached. A check whose result is None is listed as skipped.
     """
     down = relations.unreachable  # Host → why
-    names = list(dict.fromkeys((*probes, *down)))
+    names = distinct((*probes, *down))
     hosts = [
         HostChecks(
             host=name,

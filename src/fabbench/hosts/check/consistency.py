@@ -19,6 +19,7 @@ from fabbench.hosts.check.model import (
 )
 from fabbench.hosts.check.one_host import FACTS, Fact
 from fabbench.hosts.probe_result import Link
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
 
 _CLOCK_S = 1.0
@@ -100,7 +101,7 @@ def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
     """Check what should be the same on all hosts; nothing if there is only one."""
     if len(hosts) < 2:
         return
-    requested = dict.fromkeys(name for each in hosts for name in each.needs.programs)
+    requested = distinct(name for each in hosts for name in each.needs.programs)
     programs = [_same_program(name) for name in requested if name != "mpirun"]
     for same in (*_all_same(), *programs):
         values = {each.host: same.value(each) for each in hosts}  # empty: not reported
@@ -175,7 +176,7 @@ def connections(
         return outcome("connections.failed", names=names, reached=but)
     if reached:
         return outcome("connections.reached", names=listed(reached, _NAMED))
-    whys = dict.fromkeys(each.why for each in attempts.values())
+    whys = distinct(each.why for each in attempts.values())
     reasons = ", ".join(filter(None, whys))
     return outcome("connections.untried", whys=f": {reasons}" if reasons else "")
 

@@ -11,6 +11,7 @@ from fabbench.catalog.images import why_unfit
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, outcome
 from fabbench.hosts.probe_result import UNLIMITED, Device, Link, Probe
 from fabbench.model.hosts import NodeDevice
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import listed
 from fabbench.model.units import format_size
 
@@ -220,7 +221,7 @@ def gpus(checks: HostChecks) -> Check | None:
         return None
     if not probe.gpus:
         return _no_gpus(checks)
-    models = ", ".join(dict.fromkeys(gpu.name for gpu in probe.gpus))
+    models = ", ".join(distinct(gpu.name for gpu in probe.gpus))
     count = len(probe.gpus)
     described = f"{count} GPUs ({models})."
     expected = checks.expected_gpus
@@ -415,10 +416,8 @@ class Fact:
 
     def of(self, devices: Mapping[str, NodeDevice]) -> dict[str, list[str]]:
         """Return each thing known of devices, with the names of those that have it in common."""
-        names_of: dict[str, list[str]] = {}
-        for name, device in devices.items():
-            if shown := self.shown(device):
-                names_of.setdefault(shown, []).append(name)
+        names_of = gathered((self.shown(device), name) for name, device in devices.items())
+        names_of.pop("", None)  # of these it is not known
         return names_of
 
     def check(self, checks: HostChecks) -> Check | None:

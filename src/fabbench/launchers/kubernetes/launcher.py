@@ -53,7 +53,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.log import ExecutionLines
-from fabbench.model.mappings import Documents, HostLines
+from fabbench.model.mappings import Documents, HostLines, distinct
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import hold, probe
 from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_in_shell, try_to_open
@@ -87,7 +87,7 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
     all of their inventories become one.
     """
     kind_of_each = [PodVariant.of(variant, target) for variant in target.variants]
-    kinds = tuple(dict.fromkeys(kind_of_each))
+    kinds = distinct(kind_of_each)
     if len(kinds) <= 1:  # nothing to replace
         with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
             yield allocation

@@ -1,6 +1,6 @@
 """Nodes and pods as listed by the API → what nodes have, and how much of it is free. Pure."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -19,6 +19,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import System, instance, plain
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import listed
 from fabbench.model.values import frozen
 
@@ -128,12 +129,10 @@ def read_nodes(
     all_pods: bool = True,
 ) -> tuple[Node, ...]:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
-    pods_on = defaultdict(list)
-    for pod in pods:
-        if status_of(pod).get("phase") not in _ENDED:
-            pods_on[spec_of(pod).get("nodeName", "")].append(pod)
+    running = (pod for pod in pods if status_of(pod).get("phase") not in _ENDED)
+    pods_on = gathered((spec_of(pod).get("nodeName", ""), pod) for pod in running)
     read = partial(read_node, all_pods=all_pods)
-    return tuple(read(node, pods_on[name_of(node)]) for node in nodes)
+    return tuple(read(node, pods_on.get(name_of(node), ())) for node in nodes)
 
 
 def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Node:

@@ -5,7 +5,6 @@ import math
 import re
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,6 +47,7 @@ from fabbench.launchers.kubernetes.nodes import (
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
+from fabbench.model.mappings import gathered
 from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for
@@ -303,12 +303,8 @@ def _run_of(thing: Object) -> tuple[str, str]:
 
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
     """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
-    runs = defaultdict(list)
-    for thing in objects:
-        runs[_run_of(thing)].append(thing)
-    leftovers: list[Leftover] = []
-    for (run, namespace), things in runs.items():
-        leftovers.append(_leftover(run, namespace, things, now))
+    runs = gathered((_run_of(thing), thing) for thing in objects)
+    leftovers = [_leftover(*run, things, now) for run, things in runs.items()]
     return tuple(sorted(leftovers, key=_oldest_first))
 
 

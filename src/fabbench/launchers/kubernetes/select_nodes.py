@@ -1,6 +1,5 @@
 """Which nodes a run takes (alike, free and close together), and what pods request of them. Pure."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain, takewhile
@@ -19,6 +18,7 @@ from fabbench.launchers.kubernetes.nodes import Node, Nodes, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import listed
 from fabbench.model.values import frozen
 
@@ -150,16 +150,16 @@ def _shared_layers(nodes: Nodes) -> list[str]:
 
 def _sort_out(nodes: Nodes, criteria: NodeCriteria) -> tuple[Groups, LeftOut]:
     """Return groups of nodes that are alike and free, and the others by what is against them."""
-    left_out = defaultdict(list)
-    usable: list[Node] = []
-    for node in sorted(nodes, key=lambda each: natural_order(each.name)):
-        reasons = chain(_mismatches(node, criteria), _obstacles(node, criteria))
-        why = next(reasons, "")
-        if why:
-            left_out[why].append(node)
-        else:
-            usable.append(node)
+    in_order = sorted(nodes, key=lambda each: natural_order(each.name))
+    left_out = gathered((_why_left_out(node, criteria), node) for node in in_order)
+    usable = left_out.pop("", [])  # against these is nothing
     return _groups(usable, named=bool(criteria.names)), left_out
+
+
+def _why_left_out(node: Node, criteria: NodeCriteria) -> str:
+    """Return the first of what is against a node; empty: it can be taken now."""
+    reasons = chain(_mismatches(node, criteria), _obstacles(node, criteria))
+    return next(reasons, "")
 
 
 def _count_needed(criteria: NodeCriteria, nodes: Nodes) -> int:
@@ -229,20 +229,14 @@ def _groups(nodes: Nodes, *, named: bool) -> list[list[Node]]:
     Each group has one type and zone. Nodes that the user named may differ in a type that the
     catalog does not know, and in the zone if they have no fabric.
     """
-    groups: dict[tuple[object, ...], list[Node]] = defaultdict(list)
-    for node in nodes:
-        key: tuple[object, ...] = (
-            node.arch,
-            node.gpus.allocatable,
-            node.resource,
-            node.fabric.allocatable,
-        )
-        if not named or node.entry:
-            key = (*key, node.instance_type)
-        if not named or node.fabric.allocatable:
-            key = (*key, node.zone)
-        groups[key].append(node)
-    return list(groups.values())
+
+    def in_common(node: Node) -> tuple[object, ...]:
+        amounts = (node.gpus.allocatable, node.fabric.allocatable)
+        type_ = node.instance_type if node.entry or not named else ""
+        zone = node.zone if node.fabric.allocatable or not named else ""
+        return node.arch, node.resource, amounts, type_, zone
+
+    return [*gathered((in_common(node), node) for node in nodes).values()]
 
 
 def _closest(nodes: Nodes, count: int) -> tuple[Node, ...]:
@@ -252,10 +246,8 @@ def _closest(nodes: Nodes, count: int) -> tuple[Node, ...]:
     """
     deepest = max(len(node.layers) for node in nodes)
     for depth in range(deepest, 0, -1):
-        groups = defaultdict(list)
-        for node in nodes:
-            if len(node.layers) >= depth:
-                groups[node.layers[:depth]].append(node)
+        known = [node for node in nodes if len(node.layers) >= depth]
+        groups = gathered((node.layers[:depth], node) for node in known)
         large = [group for group in groups.values() if len(group) >= count]
         if large:
             return tuple(min(large, key=_to_spare)[:count])

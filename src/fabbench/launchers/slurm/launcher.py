@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import secrets
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -56,6 +55,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step, Words
@@ -76,11 +76,8 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     With --label, srun prefixes each line with the number of the task, whose first line names its
     node. A task without such a line is left out.
     """
-    output_of_task = defaultdict(list)
-    for line in lines:
-        if match := _LABEL.fullmatch(line):
-            task, text = match.groups()
-            output_of_task[task].append(text)
+    labeled = filter(None, map(_LABEL.fullmatch, lines))
+    output_of_task = gathered((match[1], match[2]) for match in labeled)
     return {
         output[0].removeprefix(_NODE): output[1:]
         for output in output_of_task.values()

@@ -8,7 +8,7 @@ later versions add fields.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted, listed, shorten
 from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
@@ -290,9 +291,8 @@ def select_nodes(
 def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
     """Return the names of a partition's largest set of idle nodes of one type and GPU count."""
     idle = [node for node in all_nodes if partition.has(node) and node.idle]
-    alike = defaultdict(list)  # Number of GPUs and type → names
-    for node in idle:
-        alike[node.gpus, _type_name(node)].append(node.name)
+    # Number of GPUs and type → names
+    alike = gathered(((node.gpus, _type_name(node)), node.name) for node in idle)
     largest = max(alike.values(), key=len, default=[])
     return tuple(largest)
 
@@ -408,7 +408,7 @@ def rejection(lines: Sequence[str]) -> MachineError:
     for prefix in ("sbatch: ", "error: ", "Batch job submission failed: "):
         lines = [line.removeprefix(prefix) for line in lines]
     sentences = filter(None, map(str.strip, lines))
-    text = "; ".join(dict.fromkeys(sentences))
+    text = "; ".join(distinct(sentences))
     explanation = _explain("rejected", shorten(text) or "no output")
     return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
 

@@ -14,6 +14,7 @@ from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.mappings import gathered
 from fabbench.model.plan import Variant
 from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, failures, hold, probe, usable, without
@@ -128,9 +129,8 @@ def _probe_usable(
 
 def distinct(probes: Probes) -> Probes:
     """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
-    names_of_machine: dict[str, list[str]] = {}
-    for name, result in probes.items():  # one that does not tell its identity counts as another
-        names_of_machine.setdefault(result.identity or name, []).append(name)
+    # One that does not tell its identity counts as another.
+    names_of_machine = gathered((each.identity or name, name) for name, each in probes.items())
     for same in names_of_machine.values():
         if len(same) > 1:
             names = " and ".join(same)
