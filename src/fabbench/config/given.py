@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.config.sections import Values, options_of
+from fabbench.model.mappings import Names
 from fabbench.model.options import LauncherOptions, Launchers, Option, Options, declared
 
 
@@ -25,7 +26,7 @@ class Given(NamedTuple):
 
     value: Any
     origin: Origin = Origin.USER
-    flags: tuple[str, ...] = ()
+    flags: Names = ()
     """As the user wrote it on the command line, such as ``--node``."""
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import Names, without_empty
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import (
     FABRIC,
@@ -174,7 +174,7 @@ class Defaults:
     """Defaults of `fabbench run`."""
 
     repeat: int | None = option(Whole(1, 999), "Repeats of each configuration (--repeat).")
-    fabrics: tuple[str, ...] = option(
+    fabrics: Names = option(
         FABRIC, "Configurations, the first against the last (--fabric).", many=tuple
     )
     run: Mapping[str, Mapping[str, str | bool | tuple[str, ...]]] = field(default_factory=dict)

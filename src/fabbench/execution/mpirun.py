@@ -11,7 +11,7 @@ from dataclasses import field, replace
 
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
-from fabbench.model.mappings import Variables, distinct
+from fabbench.model.mappings import Names, Variables, distinct
 from fabbench.model.plan import Command, Step, Words
 from fabbench.model.values import frozen
 
@@ -31,7 +31,7 @@ class MpiHosts:
     """The ssh command with which mpirun starts its daemons; empty for mpirun's default."""
     interface: str = ""
     """For MPI's own messages, on every host; if empty, any but the usual wrong ones."""
-    forward: tuple[str, ...] = ("PATH",)
+    forward: Names = ("PATH",)
     """Variables of the first host that are forwarded to all ranks."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path, the same on every host."""
@@ -55,7 +55,7 @@ def mpirun(step: Step, hosts: MpiHosts) -> Command:
     return Command(argv=argv, env=env, inherited=names)
 
 
-def inherited(step: Step) -> tuple[str, ...]:
+def inherited(step: Step) -> Names:
     """Return the variables that any command of a step inherits."""
     return distinct(name for command in step.commands for name in command.inherited)
 

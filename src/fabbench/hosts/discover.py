@@ -10,8 +10,8 @@ from fabbench.hosts.check.one_host import mpirun
 from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.mappings import distinct, gathered, without_empty
+from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
+from fabbench.model.mappings import Names, distinct, gathered, without_empty
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 
 MPIRUN = "mpirun"
@@ -43,7 +43,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
     if not target.variants:
         return inventory(target, probe_hosts(target, DEFAULT_VARIANT), needs)
     probed: dict[object, Probes] = {}
-    views: dict[str, tuple[Host, ...]] = {}
+    views: dict[str, Hosts] = {}
     for variant in target.variants:
         variant_target = for_variant(target, variant)
         environment = tuple(variant.env.items())
@@ -81,7 +81,7 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
         yield f"Variant {variant.name} ({variant}) provides {provided}{some}."
 
 
-def programs(needs: Needs) -> tuple[str, ...]:
+def programs(needs: Needs) -> Names:
     """Return the names of the programs that hosts are to report."""
     return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
 

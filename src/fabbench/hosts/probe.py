@@ -31,7 +31,7 @@ from fabbench.hosts.probe_result import (
 from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
-from fabbench.model.mappings import distinct, without_empty
+from fabbench.model.mappings import Names, distinct, without_empty
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 
@@ -214,7 +214,7 @@ _ROCE_HEADERS = 96
 class _Place(NamedTuple):
     """Where a device is in the PCI tree, and its files."""
 
-    path: tuple[str, ...]
+    path: Names
     """From its host bridge on: pci0000:15, 0000:15:01.0, …"""
     files: Entry
 
@@ -369,7 +369,7 @@ def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevic
     return replace(gpu, nics=without_empty(nearest), acs=_redirecting_bridges(between, places))
 
 
-def _redirecting_bridges(buses: set[str], places: _Places) -> tuple[str, ...] | None:
+def _redirecting_bridges(buses: set[str], places: _Places) -> Names | None:
     """Return the bridges that send peers' requests up to the CPU; None: not reported of any."""
     bridges = sorted(buses & places.keys())
     controls = {bus: places[bus].files.at("acs").text for bus in bridges}

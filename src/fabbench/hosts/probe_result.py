@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import Names, distinct, gathered
 from fabbench.model.values import frozen
 
 UNLIMITED = -1
@@ -135,7 +135,7 @@ class Probe:
     libraries: tuple[str, ...] = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
     programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
     """The requested ones that were found."""
-    missing: tuple[str, ...] = ()  # The others
+    missing: Names = ()  # The others
     absent: tuple[str, ...] = ()  # Required directories that do not exist
     variant_files: tuple[str, ...] = ()
     """Requested programs in a required directory, and libraries there that they are linked to."""
@@ -156,7 +156,7 @@ class Probe:
         return {name: frozenset(types) for name, types in endpoints.items()}
 
     @property
-    def efa_domains(self) -> tuple[str, ...]:
+    def efa_domains(self) -> Names:
         """Return the names of the EFA devices that libfabric offers, each once."""
         domains = (each.name for each in self.domains if each.provider in {"efa", "efa-direct"})
         # The provider creates two domains per device.
@@ -193,7 +193,7 @@ class Probe:
         versions = {device.firmware for device in self.topology.values()}
         return ", ".join(sorted(versions - {""}))
 
-    def devices_of(self, link: Link) -> tuple[str, ...]:
+    def devices_of(self, link: Link) -> Names:
         """Return the names of the devices on one kind of link, each once."""
         ports = (port.name for port in self.devices if port.link is link)
         return distinct(ports)

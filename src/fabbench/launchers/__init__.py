@@ -17,7 +17,7 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
-from fabbench.model.mappings import Documents, HostLines
+from fabbench.model.mappings import Documents, GroupOfNode, HostLines, Names
 from fabbench.model.messages import redacted
 from fabbench.model.options import LauncherOptions, Launchers
 from fabbench.model.plan import Execution, Plan, Step, Variant, Words
@@ -309,7 +309,7 @@ class Launcher(ABC):
     """Whether `open` only inspects machines, so that `preview` may use it."""
     switches_networks: bool = False
     """Whether each variant gets pods in its own network (`Variant.host_network`)."""
-    groups_by: tuple[str, ...] = ()  # What `node_groups` can group nodes by: `SWITCH`, `LABEL`
+    groups_by: Names = ()  # What `node_groups` can group nodes by: `SWITCH`, `LABEL`
 
     @property
     @abstractmethod
@@ -352,7 +352,7 @@ class Launcher(ABC):
             )
         return mpirun(step, known).argv
 
-    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> GroupOfNode:
         """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing.
 
         The key of a label follows `LABEL`. Raise MachineError.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.mappings import distinct, without_empty
+from fabbench.model.mappings import Names, distinct, without_empty
 from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
 from fabbench.model.templates import text_of
 
@@ -31,6 +31,8 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 Object: TypeAlias = dict[str, Any]
 """An object of a cluster, or a part of one, as the API takes and returns it."""
 Objects: TypeAlias = Sequence[Object]
+Labels: TypeAlias = Mapping[str, str]
+"""Labels or annotations of an object: key → value."""
 # Labels by which fabbench, Jobs, JobSets and Kubeflow find pods.
 _RESERVED = re.compile(
     r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"
@@ -130,12 +132,12 @@ class PodOptions(LauncherOptions):
         "--toleration",
         many=tuple,
     )
-    node_selector: Mapping[str, str] = option(
+    node_selector: Labels = option(
         Type("KEY=VALUE", "KEY=VALUE", partial(_key_and_value, values=_VALUE)),
         "Use only nodes with this label (also the pods' nodeSelector). Can be given several times.",
         many=dict,
     )
-    pull_secrets: tuple[str, ...] = option(
+    pull_secrets: Names = option(
         Text("the name of a secret", "NAME", _NAME),
         "Image pull secret in the namespace. Can be given several times.",
         RARE,
@@ -147,7 +149,7 @@ class PodOptions(LauncherOptions):
         RARE,
         unset="",
     )
-    labels: Mapping[str, str] = option(
+    labels: Labels = option(
         Type("KEY=VALUE", "KEY=VALUE", partial(_key_and_value, values=_VALUE, reserved=_RESERVED)),
         "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given "
         "several times.",
@@ -161,7 +163,7 @@ class PodOptions(LauncherOptions):
         "--pod-request",
         many=tuple,
     )
-    annotations: Mapping[str, str] = option(
+    annotations: Labels = option(
         Type("KEY=VALUE", "KEY=VALUE", partial(_key_and_value, reserved=_RESERVED), any_lines=True),
         "Annotation for the pods and their Job. Can be given several times.",
         RARE,
@@ -173,7 +175,7 @@ class PodOptions(LauncherOptions):
         """Return the tolerations of all of fabbench's pods, then the user's."""
         return distinct((*default_tolerations(), *self.tolerations))
 
-    def metadata(self, annotations: Mapping[str, str]) -> Object:
+    def metadata(self, annotations: Labels) -> Object:
         """Return the field ``metadata`` with the user's labels and with annotations, if any."""
         given = {"labels": dict(self.labels), "annotations": dict(annotations)}
         return without_empty({"metadata": without_empty(given)})

@@ -35,6 +35,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.known_messages import Explanation
+from fabbench.model.mappings import Names
 from fabbench.model.messages import shorten
 from fabbench.model.plan import Words
 
@@ -65,8 +66,8 @@ class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     submitted: str
     show: Words
     state: str
-    pending: tuple[str, ...]
-    runs: tuple[str, ...]
+    pending: Names
+    runs: Names
     unknown: str
     nodes: str
     why: str

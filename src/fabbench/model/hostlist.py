@@ -8,6 +8,7 @@ them; and a user before it (``ubuntu@node1``).
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
+from fabbench.model.mappings import Names
 from fabbench.model.patterns import lazy
 
 MAX_HOSTS = 1 << 16  # Maximum names in one list. More is a typo
@@ -19,7 +20,7 @@ _NAME = lazy(r"(?![^:]+:\d+$)(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za
 _NUMBERED = lazy(r"(.*?)(\d{0,9})")
 
 
-def expand_hostlist(text: str) -> tuple[str, ...]:
+def expand_hostlist(text: str) -> Names:
     """Return the names in a list, in its order. Leading zeros of a range's first number are kept.
 
     Raise ValueError that says what is wrong: brackets that do not close, ranges that go down,

@@ -5,7 +5,7 @@ from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-from fabbench.model.mappings import Reasons, Variables
+from fabbench.model.mappings import Names, Reasons, Variables
 from fabbench.model.options import (
     FOLDER,
     HOSTS,
@@ -44,7 +44,7 @@ class Mpi:
 class Needs:
     """What hosts must have for a benchmark."""
 
-    programs: tuple[str, ...] = ()
+    programs: Names = ()
     install: str = ""  # The command that installs them
     # Whether hosts may lack some of them: what was found is known afterwards
     optional: bool = False
@@ -54,13 +54,13 @@ class Needs:
     folders: Mapping[str, str] = field(default_factory=dict)
     # Where programs are below the directory that they were installed into
     subfolders: tuple[str, ...] = ("bin", "")
-    devices: tuple[str, ...] = ()  # RDMA devices that the user names, for hosts that are not probed
+    devices: Names = ()  # RDMA devices that the user names, for hosts that are not probed
     nics: int = 0  # How many there are, if the user says so
     # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
     divided: bool = False
     held_s: float | None = None  # For how long hosts are needed; None: not known
     # The requested fabrics, as in `RunRequest`; empty: any that hosts have
-    fabrics: tuple[str, ...] = ()
+    fabrics: Names = ()
     # Raises FabbenchError for unsuitable hosts
     check: "Callable[[Inventory], object]" = lambda _: None
 
@@ -86,9 +86,9 @@ class NodeDevice:
     mtu: int | None = None
     max_mtu: int | None = None
     # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
-    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    nics: Mapping[str, Names] = field(default_factory=dict)
     # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
-    acs: tuple[str, ...] | None = None
+    acs: Names | None = None
 
 
 @frozen
@@ -102,7 +102,7 @@ class Host:
     # libfabric provider, with its layers (`tcp;ofi_rxm`) → types of endpoint: `msg`, `rdm`, `dgram`
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # libfabric provider → its distinct domains
-    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    domains: Mapping[str, Names] = field(default_factory=dict)
     # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
     devices: Mapping[str, str] = field(default_factory=dict)
     # Fabric → NCCL's variables of its platform
@@ -127,12 +127,13 @@ class Host:
     # Where fabrics were looked for, and what was found: one sentence each
     search_notes: tuple[str, ...] = ()
 
-    def linked(self, link: str) -> tuple[str, ...]:
+    def linked(self, link: str) -> Names:
         """Return the names of the RDMA devices of one kind of link, in order."""
         return tuple(sorted(name for name, kind in self.devices.items() if kind == link))
 
 
-_Change: TypeAlias = Callable[[Sequence[Host]], tuple[Host, ...]]
+Hosts: TypeAlias = tuple[Host, ...]
+_Change: TypeAlias = Callable[[Sequence[Host]], Hosts]
 
 
 @frozen
@@ -140,15 +141,15 @@ class Inventory:
     """What a target has."""
 
     target: str
-    hosts: tuple[Host, ...]
+    hosts: Hosts
     # Of the containers or machines, unless a variant has its own; empty: none is known
     image: str = ""
     # Variant → the hosts as it sees them
-    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    variants: Mapping[str, Hosts] = field(default_factory=dict)
     # Requested, did not answer, and left out → why
     unreachable: Reasons = field(default_factory=dict)
 
-    def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
+    def hosts_for_variant(self, variant: str) -> Hosts:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
 
@@ -160,7 +161,7 @@ class Inventory:
     def named(self, names: Sequence[str]) -> "Inventory":
         """Return the inventory with other names for its hosts."""
 
-        def with_names(hosts: Sequence[Host]) -> tuple[Host, ...]:
+        def with_names(hosts: Sequence[Host]) -> Hosts:
             pairs = zip(hosts, names, strict=True)
             return tuple(replace(host, name=name) for host, name in pairs)
 
@@ -189,7 +190,7 @@ class Target:
 
     name: str  # As the user calls it: a target of the configuration, or a launcher's name
     launcher: str
-    hosts: tuple[str, ...] = option(
+    hosts: Names = option(
         HOSTS,
         "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be "
         "given several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
@@ -219,9 +220,9 @@ class Target:
         Environment(), "Environment variables of all benchmarks on this target.", many=dict
     )
     # Variables that every benchmark inherits from fabbench; see `plan.Command`
-    inherited: tuple[str, ...] = ()
+    inherited: Names = ()
     options: LauncherOptions = field(default_factory=LauncherOptions)
-    typed: tuple[str, ...] = ()  # Names of the options that were given on the command line
+    typed: Names = ()  # Names of the options that were given on the command line
     variants: tuple[Variant, ...] = ()  # How configurations differ, besides their fabric
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from fabbench.model.errors import Exit
+from fabbench.model.mappings import Names
 from fabbench.model.patterns import lazy
 from fabbench.model.values import frozen
 
@@ -80,7 +81,7 @@ class Point(NamedTuple):
 
     size: int
     labels: Labels
-    metrics: tuple[str, ...]
+    metrics: Names
     values: tuple[float, ...]
 
 
@@ -210,7 +211,7 @@ class Proof:
     # NICs a rank must have used; 0: any. None: not known what was requested
     nics: int | None = None
     domain: str | None = None  # The requested libfabric domain (interface); None: any
-    devices: tuple[str, ...] = ()  # The only NICs that ranks may have used; empty: any
+    devices: Names = ()  # The only NICs that ranks may have used; empty: any
     # Of the nodes: an EC2 type or a system of the catalog; empty: not known
     instance_type: str = ""
     nodes: int | None = None  # None: not known

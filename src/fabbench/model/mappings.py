@@ -1,4 +1,4 @@
-"""Mappings of texts that stand in many places, by what they say; and values by a key."""
+"""Names, and mappings of texts, by what they say, for many places; and values by a key."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
@@ -10,8 +10,13 @@ Variables: TypeAlias = Mapping[str, str]
 """Variable of an environment → its value."""
 Reasons: TypeAlias = Mapping[str, str]
 """Node, NIC or whatever else is named → why: it is bad, or left out."""
+GroupOfNode: TypeAlias = Mapping[str, str]
+"""Node → its rack, switch or other group."""
 Documents: TypeAlias = Mapping[str, str]
 """File → what was submitted to get machines, without secrets."""
+Names: TypeAlias = tuple[str, ...]
+"""Names of hosts, devices, variables or whatever else is named, in order."""
+Sentences: TypeAlias = Sequence[str]
 HostLines: TypeAlias = Mapping[str, Sequence[str]]
 """Host → the lines that it printed."""
 

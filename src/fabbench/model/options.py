@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
 from fabbench.model.hostlist import expand_hostlist
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Names, Variables
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size, parse_sizes
@@ -262,7 +262,7 @@ class Option:
     type: Type
     help: str
     # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
-    flags: tuple[str, ...] = ()
+    flags: Names = ()
     # Combines several values: `tuple`, `dict`; None: there is one
     many: Callable[[Iterable[Any]], Any] | None = None
     # As users write it; empty: there is none, or `help` states it

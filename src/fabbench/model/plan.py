@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from fabbench.model.log import Facts
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Names, Variables
 from fabbench.model.messages import environment
 from fabbench.model.options import (
     IMAGE,
@@ -36,9 +36,9 @@ class Command:
     role: str = ""  # `server` or `client` in a pair
     host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Variables = field(default_factory=dict)
-    unset: tuple[str, ...] = ()
+    unset: Names = ()
     # Taken from fabbench: their values are in no plan, document or command line
-    inherited: tuple[str, ...] = ()
+    inherited: Names = ()
     # How many ranks run it, unless it is one of a pair. Several commands share them in their order
     ranks: int = 1
 

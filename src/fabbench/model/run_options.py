@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from fabbench.model.mappings import Names
 from fabbench.model.options import FABRIC, Environment, File, Flag, Seconds, Text, Whole, option
 from fabbench.model.values import frozen
 
@@ -15,7 +16,7 @@ class RunOptions:
         Text("a target", "TARGET"),
         "Where to run: a target of fabbench.yaml, or a launcher. Default: FABBENCH_TARGET.",
     )
-    fabrics: tuple[str, ...] = option(
+    fabrics: Names = option(
         FABRIC,
         "Add a configuration on this fabric: efa, ib, roce, tcp, p2p, shm, or any libfabric "
         "provider. "

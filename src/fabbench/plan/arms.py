@@ -7,6 +7,7 @@ import msgspec
 
 from fabbench.model import records
 from fabbench.model.errors import RequestError, one_named
+from fabbench.model.mappings import Names
 from fabbench.model.options import VARIABLE
 from fabbench.model.plan import Variant
 from fabbench.plan.request import check_name
@@ -22,7 +23,7 @@ class ArmRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     env: Annotated[dict[_Name, str], msgspec.Meta(min_length=1)]
     set: str = ""  # What --arms calls it and others, of those that fabbench has
-    benchmarks: tuple[str, ...] = ()  # That may use it; none: all
+    benchmarks: Names = ()  # That may use it; none: all
 
 
 def arms_of(given: str, benchmark: str) -> tuple[Variant, ...]:

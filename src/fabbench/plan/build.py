@@ -13,7 +13,7 @@ from fabbench.catalog.images import require_fit
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Names, distinct
 from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan, Variant
 from fabbench.model.units import format_sizes
 from fabbench.plan.gates import Gate, limit_example, parse_gates
@@ -69,7 +69,7 @@ def _require_variant(variant: Variant, benchmark: str, inventory: Inventory) -> 
     require_fit(image, inventory.hosts_for_variant(variant.name))
 
 
-def _available_fabrics(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
+def _available_fabrics(token: str, inventory: Inventory, work: Work) -> Names:
     """Replace `AB` and `AUTO` with available fabrics."""
     if token not in {AB, AUTO}:
         return (token,)
@@ -95,7 +95,7 @@ def _available_fabrics(token: str, inventory: Inventory, work: Work) -> tuple[st
 
 def _best_fabric(token: str, inventory: Inventory, work: Work) -> str | None:
     """Return the first fabric that all hosts have, of those that `AB` or `AUTO` may stand for."""
-    candidates: tuple[str, ...] = RDMA
+    candidates: Names = RDMA
     if _is_inside_host(inventory, work):
         candidates = INTRA_HOST
     elif token == AUTO and len(inventory.hosts) == 1:

@@ -19,7 +19,7 @@ from fabbench.catalog.nccl_environment import DEFAULTS
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Target
-from fabbench.model.mappings import Variables, gathered
+from fabbench.model.mappings import Names, Variables, gathered
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
 from fabbench.model.plan import Step, Variant, Words
@@ -45,7 +45,7 @@ class RunRequest:
     work: Work
     target: Target
     target_reason: str = ""  # Why there, to follow a colon: `set with --on`
-    fabrics: tuple[str, ...] = ()
+    fabrics: Names = ()
     repeats: int | None = None  # Of each configuration; None: 3 with several configurations, else 1
     adaptive: Adaptive | None = None  # Instead of `repeats`: as many as it takes to decide
     # Of every configuration, besides what the fabric needs

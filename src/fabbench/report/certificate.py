@@ -11,7 +11,7 @@ from typing import Any
 from fabbench import __version__
 from fabbench.model.errors import Exit, Fault, gravest
 from fabbench.model.hostlist import compress_hostlist, expand_hostlist
-from fabbench.model.hosts import Host
+from fabbench.model.hosts import Hosts
 from fabbench.model.ids import dated_id
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import Reasons, gathered
@@ -133,7 +133,7 @@ class Certificate:
     fabbench: str = __version__
     started: float = field(default_factory=time.time)
     ended: float | None = None  # None while it is in progress
-    nodes: tuple[Host, ...] = ()
+    nodes: Hosts = ()
     rungs: tuple[RungResult, ...] = ()
     limits: str = ""  # The file of limits, if there is one
 

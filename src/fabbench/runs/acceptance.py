@@ -44,7 +44,7 @@ from fabbench.remote.host import UnwritableError
 from fabbench.remote.transport import SilentHostError
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungResult, State
 from fabbench.runs.document import StoreError, read, write
-from fabbench.runs.execute import Watcher
+from fabbench.runs.execute import Notify, Watcher
 from fabbench.runs.ladder import (
     CHECK,
     LEVELS,
@@ -105,7 +105,7 @@ class Acceptance:
     asked: SweepRequest  # What its sweeps and runs have in common
     how: AcceptOptions
     resume: InitVar[Certificate | None]
-    notify: Callable[[str], None]
+    notify: Notify
     watching: Any  # As in `run`
     watching_sweep: Watching
     examine: Callable[[], AbstractContextManager[Progress]]

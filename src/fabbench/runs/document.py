@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from fabbench.model.errors import Exit, Fault, MachineError
-from fabbench.model.hosts import Host
+from fabbench.model.hosts import Hosts
 from fabbench.model.log import Ending, Outcome
-from fabbench.model.mappings import Reasons, Variables
+from fabbench.model.mappings import GroupOfNode, Names, Reasons, Variables
 from fabbench.model.plan import Configuration, Variant
 from fabbench.model.values import frozen
 from fabbench.runs.directories import ENVIRONMENT_VARIABLE
@@ -48,7 +48,7 @@ class StoredRequest:
 
     benchmark: str = ""
     target: str = ""
-    fabrics: tuple[str, ...] = ()
+    fabrics: Names = ()
     repeats: int | None = None
     most_repeats: int | None = None
     """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
@@ -65,17 +65,17 @@ class SweepDocument:
     mode: str
     benchmark: str
     fabric: str
-    nodes: tuple[str, ...]  # All nodes, in the launcher's order
+    nodes: Names  # All nodes, in the launcher's order
     metric: str
     seed: int
     confidence: float
     tolerance: float
     partners: int | None = None  # Random partners of each node, if requested
     # Node → its rack or other group, if known
-    group_of: Mapping[str, str] = field(default_factory=dict)
+    group_of: GroupOfNode = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     """Node → its instance type, if known."""
-    nics: tuple[str, ...] = ()  # NICs that every node has, if they are tested one by one
+    nics: Names = ()  # NICs that every node has, if they are tested one by one
     unreachable: Reasons = field(default_factory=dict)
     """Requested nodes that did not answer at the start, and are left out → why."""
 
@@ -86,7 +86,7 @@ class TestResult:
 
     number: int  # Counts from 0
     round: int
-    nodes: tuple[str, ...]  # The nodes that took part, in order
+    nodes: Names  # The nodes that took part, in order
     rail: str = ""  # The NIC that each node used, if one was chosen
     outcome: str
     reason: str = ""
@@ -138,9 +138,9 @@ class RunDocument:
     arms: tuple[Configuration, ...] = ()
     schedule: tuple[Annotated[str, msgspec.Meta(pattern=r"^\d+-[^/\0]+-r\d+\Z")], ...] = ()
     """The executions' directories: no name leads to another path."""
-    hosts: tuple[Host, ...] = ()
+    hosts: Hosts = ()
     # Variant → the hosts as it sees them
-    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    variants: Mapping[str, Hosts] = field(default_factory=dict)
     image: str = ""
     sweep: SweepDocument | None = None
     """The options of a sweep, whose tests are in files of their own.

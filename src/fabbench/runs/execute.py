@@ -36,6 +36,7 @@ _INTERRUPTED = "fabbench was interrupted before this execution ended."
 T = TypeVar("T")
 AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
+Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
 ShouldStop: TypeAlias = Callable[[int, Logs], bool]
 Order: TypeAlias = Callable[[Sequence[Execution], Logs], Iterable[Execution]]

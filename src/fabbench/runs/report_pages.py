@@ -28,6 +28,7 @@ from fabbench.report.page import RunPage, RunSection, comparison_page, run_secti
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
 from fabbench.report.table import Table, picked
 from fabbench.runs.document import TestResult, readable
+from fabbench.runs.execute import Notify
 from fabbench.runs.inputs import on_cores
 from fabbench.runs.load_columns import columns_within, stored_columns
 from fabbench.runs.store import PLAN, StoredRun, StoredSweep, stored_sweep
@@ -108,7 +109,7 @@ def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
 def logs_pages(
     inputs: Sequence[str],
     page: Callable[[Sequence[str]], RunPage],
-    notify: Callable[[str], None],
+    notify: Notify,
 ) -> list[RunPage]:
     """Return the page that compares inputs, such as logs, as `fabbench compare` does.
 
@@ -129,7 +130,7 @@ def logs_pages(
 def _page_of_each(
     inputs: Sequence[str],
     page: Callable[[Sequence[str]], RunPage],
-    notify: Callable[[str], None],
+    notify: Notify,
 ) -> list[RunPage]:
     """Return the pages of those that can be shown; raise FabbenchError if none can."""
     pages: list[RunPage] = []

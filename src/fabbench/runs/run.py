@@ -24,7 +24,7 @@ from fabbench.launchers import Allocation, BatchAllocation, RenderInput
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Log
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Sentences, distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_sizes
@@ -35,6 +35,7 @@ from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
 from fabbench.runs.execute import (
     Logs,
+    Notify,
     PlanResult,
     Stop,
     Watcher,
@@ -48,9 +49,7 @@ from fabbench.runs.summary import LAST_GOOD, last_good, write_summary
 from fabbench.runs.sweep import same_nodes
 from fabbench.runs.tuned_settings import elsewhere
 
-Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
-Sentences: TypeAlias = Sequence[str]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 Steering: TypeAlias = Callable[..., Iterable[Execution]]

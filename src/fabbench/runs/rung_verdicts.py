@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
@@ -14,7 +14,7 @@ from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
-from fabbench.model.mappings import Reasons, distinct, gathered
+from fabbench.model.mappings import Reasons, Sentences, distinct, gathered
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
@@ -41,12 +41,9 @@ class Judgment(NamedTuple):
     """What rules say about the figures of a rung."""
 
     limits: tuple[str, ...] = ()  # What the figures were judged by
-    missed: tuple[str, ...] = ()  # Sentences: which of them failed
-    doubts: tuple[str, ...] = ()  # Sentences: why nothing is certain
+    missed: Sentences = ()  # Which of them failed
+    doubts: Sentences = ()  # Why nothing is certain
     sources: tuple[str, ...] = ()  # Where the limits are from; empty: the user knows
-
-
-Sentences: TypeAlias = Sequence[str]
 
 
 def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -> RungResult:
@@ -391,7 +388,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
 
 def _judged_by_gates(verdict: Verdict) -> Judgment:
     limits = tuple(each.gate for each in verdict.results)
-    return Judgment(limits, missed=tuple(verdict.breaches), doubts=tuple(verdict.undecided))
+    return Judgment(limits, verdict.breaches, verdict.undecided)
 
 
 def _judged_by_expectation(expected: Expectation) -> Judgment:

@@ -19,7 +19,7 @@ import msgspec
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import Names, distinct, gathered
 from fabbench.model.plan import Configuration
 from fabbench.model.units import Sizes, format_ends, format_size, scale
 from fabbench.runs.directories import runs
@@ -71,8 +71,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     created: str
     benchmark: str
     target: str = ""
-    hosts: tuple[str, ...] = ()
-    arms: tuple[str, ...] = ()  # Labels of the configurations
+    hosts: Names = ()
+    arms: Names = ()  # Labels of the configurations
     basis: str = ""  # See `basis_of`
     sizes: str = ""
     peak: str = ""

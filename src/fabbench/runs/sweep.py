@@ -33,7 +33,7 @@ from fabbench.launchers import (
 from fabbench.model.errors import Exit, FabbenchError, RequestError, gravest
 from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import METRICS, Log, Outcome, Point, Severity
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import GroupOfNode, Names, distinct
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
 from fabbench.model.values import frozen
@@ -42,6 +42,7 @@ from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
 from fabbench.runs.document import StoreError, SweepDocument, TestResult
 from fabbench.runs.execute import (
+    Notify,
     RunningExecution,
     Stop,
     Watcher,
@@ -56,7 +57,6 @@ from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, rounded_part
 
-Notify: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]
 """Called in the main thread with a round, the most rounds, all results, and how many are of it."""
 Watching: TypeAlias = Callable[[SweepDocument], AbstractContextManager[Progress]]
@@ -75,7 +75,7 @@ class SweepRequest:
     confidence: float
     tolerance: float
     # Node → its rack or other group; of all nodes or of none
-    group_of: Mapping[str, str] = field(default_factory=dict)
+    group_of: GroupOfNode = field(default_factory=dict)
     # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
     groups_by: str = ""
     seed: int = 0
@@ -365,9 +365,7 @@ def _new_document(request: SweepRequest, run: RunRequest, inventory: Inventory) 
     )
 
 
-def _groups_of_nodes(
-    request: SweepRequest, target: Target, nodes: Sequence[str]
-) -> Mapping[str, str]:
+def _groups_of_nodes(request: SweepRequest, target: Target, nodes: Sequence[str]) -> GroupOfNode:
     """Return node → its group, if there are groups. Raise RequestError for a node without one."""
     group_of = request.group_of
     if request.groups_by:
@@ -382,7 +380,7 @@ def _groups_of_nodes(
     return {node: group_of[node] for node in nodes}
 
 
-def _common_nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
+def _common_nics(run: RunRequest, inventory: Inventory) -> Names:
     """Return the NICs to test one by one.
 
     Raise RequestError if nodes have none, or different ones.

@@ -6,7 +6,7 @@ of which nothing is known.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -19,6 +19,7 @@ from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
+from fabbench.model.mappings import GroupOfNode
 from fabbench.model.units import format_size
 from fabbench.model.values import frozen
 from fabbench.runs.document import VERDICT, TestResult
@@ -42,7 +43,7 @@ class SweepLogs:
     nodes: Sequence[str]  # All nodes in natural order, also those of files without a result
     metric: Metric
     left_out: Sequence[tuple[str, str]]  # Files without a result, and the reasons
-    group_of: Mapping[str, str]  # Node → its group, as sweeps know it
+    group_of: GroupOfNode  # Node → its group, as sweeps know it
     unfinished: str
     slow_nics: Sequence[tuple[str, str]]  # Files, and a NIC far below the others of its nodes
 
@@ -163,7 +164,7 @@ def _all_nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) ->
     return sorted(named | of_sweeps, key=natural_order)
 
 
-def _group_of(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> Mapping[str, str]:
+def _group_of(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> GroupOfNode:
     """Return node → its group; none unless all have one."""
     groups: dict[str, str] = {}
     for sweep in sweeps:

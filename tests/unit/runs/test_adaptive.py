@@ -9,9 +9,10 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
+from fabbench.model.mappings import Sentences
 from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
-from fabbench.runs.run import Sentences, stop_condition, undecided
+from fabbench.runs.run import stop_condition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
 
 

@@ -31,7 +31,7 @@ from fabbench.execution.script.words import (
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Names, distinct
 from fabbench.model.messages import counted
 from fabbench.model.plan import Command, Execution, Plan, Step, Words
 from fabbench.model.units import format_size
@@ -182,7 +182,7 @@ class _Script:
         environments = {label: self._environment(each) for label, each in executions.items()}
         # `clean` is what all have in common, `env` what one has besides. An execution whose steps
         # have different environments has none here.
-        arrays: tuple[str, ...] = ()
+        arrays: Names = ()
         if all(environments.values()):
             arrays = ("clean", "env") if len(environments) > 1 else ("clean",)
         bodies = self._body_of_each(arrays)
@@ -486,7 +486,7 @@ _PLAIN_VALUE = re.compile(r"[\w.:-]+")
 _CAN_VARY = frozenset({"size", "iterations", "device", "domain", "test"})
 
 
-def _varying_facts(steps: Sequence[Step]) -> tuple[str, ...]:
+def _varying_facts(steps: Sequence[Step]) -> Names:
     """Return the facts that differ between steps, if they can be variables of a shell.
 
     Empty: the steps are too few for a loop, or differ in more than that.

@@ -13,7 +13,7 @@ from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import Right, outcome
-from fabbench.launchers.kubernetes.nodes import Node, Nodes, read_nodes
+from fabbench.launchers.kubernetes.nodes import Nodes, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
@@ -75,7 +75,7 @@ def list_nodes(
     report: Callable[[str], None] | None = None,
     *,
     labels: str = "",
-) -> tuple[Node, ...]:
+) -> Nodes:
     """Return the nodes that `labels` select, with what pods use of them.
 
     For users who may not list other namespaces' pods, usage is that of their own: `report` receives

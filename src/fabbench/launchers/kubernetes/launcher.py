@@ -51,9 +51,9 @@ from fabbench.launchers.pod_options import Objects, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import may_use_rdma
-from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
 from fabbench.model.log import ExecutionLines
-from fabbench.model.mappings import Documents, HostLines, distinct
+from fabbench.model.mappings import Documents, GroupOfNode, HostLines, distinct
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import hold, probe
 from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_in_shell, try_to_open
@@ -96,7 +96,7 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
         pods = _SwitchingPods(target, start, stack)
         # Start the kind of the first execution last: its pods then need not be replaced.
         inventory_of_kind = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
-        hosts_of_variant: dict[str, tuple[Host, ...]] = {}
+        hosts_of_variant: dict[str, Hosts] = {}
         default_image = ""  # Stays so if every variant has its own
         for kind in kinds:
             hosts_of_variant |= inventory_of_kind[kind].variants
@@ -219,7 +219,7 @@ class KubernetesLauncher(Launcher):
         return inventory.named([node.name for node in chosen])
 
     @override
-    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> GroupOfNode:
         return values_of_label(api_of(target).objects("Node"), nodes, by.removeprefix(LABEL))
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
@@ -360,7 +360,7 @@ class KubernetesLauncher(Launcher):
             def probe_all(view: Target, variant: Variant) -> Probes:
                 return require_all(map_hosts(by_name, lambda pod: probe_pod(pod, view, variant)))
 
-            def with_settings(hosts: Sequence[Host]) -> tuple[Host, ...]:
+            def with_settings(hosts: Sequence[Host]) -> Hosts:
                 return tuple(replace(host, settings=settings) for host in hosts)
 
             gpus = target.gpus

@@ -6,7 +6,7 @@ ended is removed with all it owns.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from functools import cache
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.kubernetes_resources import Mount, PodResources, Profile, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
-from fabbench.launchers.pod_options import Object, Objects, PodOptions, filled, forms
+from fabbench.launchers.pod_options import Labels, Object, Objects, PodOptions, filled, forms
 from fabbench.model.errors import RequestError
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Names, Variables
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 from fabbench.model.values import frozen
@@ -49,7 +49,7 @@ class RunSpec:
     resources: PodResources
     deadline_s: int  # Seconds after which the Job ends in any case
     image: str = DEFAULT
-    hostnames: tuple[str, ...] = ()
+    hostnames: Names = ()
     """Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`."""
     instance_type: str = ""  # The label of nodes, if none are named; empty: any
     arch: str = ""  # The nodes' architecture; empty: unknown
@@ -59,7 +59,7 @@ class RunSpec:
     """Whether pods use the nodes' network: a variant, not how pods usually run."""
     rdma: bool = True  # Whether RDMA may be measured, which locks memory
     claim: str = ""  # ResourceClaimTemplate of the user
-    secrets: tuple[str, ...] = ()  # Variables that a Secret named as all objects has
+    secrets: Names = ()  # Variables that a Secret named as all objects has
     user: int | None = None  # The non-root user that pods run as; None: the image's
     options: PodOptions = field(default_factory=PodOptions)
     independent: bool = False  # Whether the other pods keep running when one fails
@@ -102,7 +102,7 @@ def manifest(of: str, spec: RunSpec, **values: Any) -> Object:
     return made
 
 
-def workload(spec: RunSpec) -> tuple[Object, ...]:
+def workload(spec: RunSpec) -> Objects:
     """Return the objects of a run in order of creation; the first, the Job, owns the others.
 
     Raise RequestError.
@@ -113,7 +113,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
 
 def indexed_job(
     spec: RunSpec, script: str, objects: Sequence[str], label: str, container: str
-) -> tuple[Object, ...]:
+) -> Objects:
     """Return `objects` of a Job whose pods all run `script` with bash.
 
     `label` is that of pods which has the name of what makes them; `container`: its name.
@@ -143,7 +143,7 @@ def _indexed(spec: RunSpec, pods: Object, *, live: bool = False) -> Object:
     return manifest("job", spec, live=live, labels=labels, backoff=backoff, pods=pods)
 
 
-def owned_by(objects: Objects, owner: Object) -> tuple[Object, ...]:
+def owned_by(objects: Objects, owner: Object) -> Objects:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
     meta = owner["metadata"]
     reference = {
@@ -191,7 +191,7 @@ def waiting_pods(spec: RunSpec, *, of_job: bool = False) -> Object:
 def template(
     spec: RunSpec,
     container: Object,
-    match_labels: Mapping[str, str],
+    match_labels: Labels,
     *,
     live: bool = False,
     of_job: bool = False,
@@ -281,7 +281,7 @@ def _claims(spec: RunSpec) -> dict[str, str]:
     return claims
 
 
-def claim_template(spec: RunSpec, *, live: bool = False) -> tuple[Object, ...]:
+def claim_template(spec: RunSpec, *, live: bool = False) -> Objects:
     """Return the ResourceClaimTemplate of pods that claim devices; nothing if they request them."""
     if not spec.profile.device_class:
         return ()

@@ -17,9 +17,9 @@ from fabbench.catalog.kubernetes_resources import (
     whole_number,
 )
 from fabbench.catalog.systems import System, instance, plain
-from fabbench.launchers.pod_options import Object, Objects
+from fabbench.launchers.pod_options import Labels, Object, Objects
 from fabbench.model.errors import MachineError
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import Names, gathered
 from fabbench.model.messages import listed
 from fabbench.model.values import frozen
 
@@ -77,7 +77,7 @@ class Node:
     why_not: str = ""  # Why it is not ready, as the kubelet or controller reports it
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
     gpus: Amount = _NONE
     resource: str = ""  # The extended resource of its fabric; empty: none is advertised, not even 0
     fabric: Amount = _NONE  # The devices of `resource`
@@ -85,13 +85,13 @@ class Node:
     memory: Amount = _NONE  # Bytes
     cpus: Amount = _NONE  # Millicores
     zone: str = ""
-    layers: tuple[str, ...] = ()  # The values of `LAYERS`: where it is in the network, widest first
+    layers: Names = ()  # The values of `LAYERS`: where it is in the network, widest first
     ultraserver: str = ""
     health: str = ""  # HyperPod's node-health-status
     deep_health: str = ""  # HyperPod's deep-health-check-status
     kubelet: str = ""
     runtime: str = ""
-    runs: tuple[str, ...] = ()  # The fabbench runs whose pods are there
+    runs: Names = ()  # The fabbench runs whose pods are there
 
     @property
     def instance_type(self) -> str:
@@ -127,7 +127,7 @@ def read_nodes(
     pods: Iterable[Object] = (),
     *,
     all_pods: bool = True,
-) -> tuple[Node, ...]:
+) -> Nodes:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     running = (pod for pod in pods if status_of(pod).get("phase") not in _ENDED)
     pods_on = gathered((spec_of(pod).get("nodeName", ""), pod) for pod in running)
@@ -270,7 +270,7 @@ def name_of(thing: Object) -> str:
     return str(meta_of(thing).get("name", ""))
 
 
-def labels_of(thing: Object) -> Mapping[str, str]:
+def labels_of(thing: Object) -> Labels:
     """Return an object's labels."""
     return meta_of(thing).get("labels") or {}
 
@@ -289,7 +289,7 @@ _TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
-def _first_value(labels: Mapping[str, str], names: Sequence[str]) -> str:
+def _first_value(labels: Labels, names: Sequence[str]) -> str:
     """Return the value of the first of these labels that is there; empty: none is."""
     return next(filter(None, map(labels.get, names)), "")
 

@@ -20,6 +20,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.mappings import Names
 
 _INDEXED = """\
 {what} for kubectl apply -f FILE. Private keys never leave the pod. The first one's log:
@@ -104,7 +105,7 @@ class KubernetesManifests(Rendering):
     inherits = True
     options: type[ClusterPodOptions] = KubernetesOptions
     what = "An Indexed Job"
-    objects: tuple[str, ...] = ("service", "indexed")
+    objects: Names = ("service", "indexed")
     """What is made of the Job: parts of manifests.yaml."""
     label = "job-name"
     """The label of pods that has the name of what makes them."""

@@ -18,7 +18,7 @@ from fabbench.launchers.kubernetes.nodes import Node, Nodes, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import Names, gathered
 from fabbench.model.messages import listed
 from fabbench.model.values import frozen
 
@@ -38,7 +38,7 @@ class NodeCriteria:
     every: bool = False
     """Whether to take all nodes that are free and alike, at least 2, if neither gives a number."""
     instance_type: str = ""  # With or without HyperPod's ``ml.``; empty: any one
-    names: tuple[str, ...] = ()  # Only these; empty: any
+    names: Names = ()  # Only these; empty: any
     labels: str = ""  # The selector that the cluster filtered the nodes by, for messages
     needs_gpu: bool = False
     tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)
@@ -50,7 +50,7 @@ class NodeCriteria:
         return self.every and self.count is None and not self.names
 
 
-def choose(nodes: Nodes, criteria: NodeCriteria) -> tuple[Node, ...]:
+def choose(nodes: Nodes, criteria: NodeCriteria) -> Nodes:
     """Choose nodes in one zone that are alike and fully free, as close together as the labels tell.
 
     Raise MachineError that says why others were left out, if there are too few; RequestError for
@@ -70,7 +70,7 @@ def choose(nodes: Nodes, criteria: NodeCriteria) -> tuple[Node, ...]:
     return min(closest, key=_rank)
 
 
-def matching_nodes(nodes: Nodes, criteria: NodeCriteria) -> tuple[Node, ...]:
+def matching_nodes(nodes: Nodes, criteria: NodeCriteria) -> Nodes:
     """Return the nodes that match by name and type, free or not. Raise errors as `choose` does."""
     _count_needed(criteria, nodes)
     return tuple(node for node in nodes if not any(_mismatches(node, criteria)))
@@ -239,7 +239,7 @@ def _groups(nodes: Nodes, *, named: bool) -> list[list[Node]]:
     return [*gathered((in_common(node), node) for node in nodes).values()]
 
 
-def _closest(nodes: Nodes, count: int) -> tuple[Node, ...]:
+def _closest(nodes: Nodes, count: int) -> Nodes:
     """Choose `count` of these nodes that share as low a network layer as possible.
 
     Of several such sets the one with the fewest to spare. Without labels of layers: the first ones.

@@ -15,7 +15,7 @@ from fabbench.launchers import Examined, Launcher, refuse_images
 from fabbench.launchers.local import LocalOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.remote.allocation import hold, probe
 from fabbench.remote.check_hosts import try_to_open
@@ -90,7 +90,7 @@ def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
         yield allocation
 
 
-def _parted(parts: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
+def _parted(parts: int, hosts: Sequence[Host]) -> Hosts:
     """Split the GPUs of the machine into virtual hosts that NCCL treats as different hosts."""
     (host,) = hosts
     if host.gpus % parts or host.gpus < parts:

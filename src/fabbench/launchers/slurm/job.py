@@ -25,6 +25,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation
+from fabbench.model.mappings import Names
 from fabbench.model.messages import listed
 from fabbench.remote.transport import Done, LostError
 
@@ -45,7 +46,7 @@ class SlurmJob(Job):
         self,
         login: LoginNode,
         start_timeout_s: float | None,
-        inherited: tuple[str, ...] = (),
+        inherited: Names = (),
     ) -> None:
         """`inherited` are the variables that steps inherit from fabbench."""
         self.start_timeout_s = start_timeout_s

@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -55,7 +55,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import GroupOfNode, Names, gathered
 from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step, Words
@@ -223,7 +223,7 @@ class SlurmLauncher(Launcher):
         return srun(step, MpiHosts(mpi=hosts[0].mpi, addresses=names, programs=hosts[0].programs))
 
     @override
-    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> GroupOfNode:
         del by  # There are only switches
         with login(target) as login_node:
             switch_of = switches(_scontrol_show(login_node, "topology"))
@@ -353,9 +353,7 @@ def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inv
     return _inventory(target, needs, fit, names[:count])
 
 
-def _select_nodes(
-    target: Target, needs: Needs, login_node: LoginNode
-) -> tuple[Inventory, tuple[str, ...]]:
+def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, Names]:
     """Return the nodes for a job, and the names of those to request; the others Slurm chooses.
 
     A sweep without names or a number takes all idle nodes. Only where nodes are divided, and none
@@ -410,7 +408,7 @@ def _new_job(target: Target, login_node: LoginNode) -> SlurmJob:
     return SlurmJob(login_node, start_timeout_s, target.inherited)
 
 
-def _all_idle(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+def _all_idle(all_nodes: Sequence[SlurmNode], partition: Partition) -> Names:
     """Return the nodes of a sweep that names none, and report the choice. Raise MachineError."""
     idle = idle_alike(all_nodes, partition)
     total = sum(map(partition.has, all_nodes))

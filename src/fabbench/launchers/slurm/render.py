@@ -14,6 +14,7 @@ from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s, most_ranks
 from fabbench.launchers.slurm import SlurmOptions, format_time_limit
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import Names
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 
@@ -91,7 +92,7 @@ def directives(
     return "".join(f"#SBATCH --{text}\n" for text in lines)
 
 
-def overruling(script: str) -> tuple[str, ...]:
+def overruling(script: str) -> Names:
     """Return the names of the variables that would override lines of a script for sbatch.
 
     Each option that a line sets has one, and some would make a different job of any script.

@@ -19,7 +19,7 @@ from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import Names, distinct, gathered
 from fabbench.model.messages import counted, listed, shorten
 from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
@@ -142,7 +142,7 @@ class SlurmNode:
     reason: str = ""
     partitions: frozenset[str] = frozenset()
     gpus: int = 0  # GPUs that Slurm counts there
-    features: tuple[str, ...] = ()
+    features: Names = ()
     cpus: int = 0
 
     @property
@@ -288,7 +288,7 @@ def select_nodes(
     return fit
 
 
-def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> Names:
     """Return the names of a partition's largest set of idle nodes of one type and GPU count."""
     idle = [node for node in all_nodes if partition.has(node) and node.idle]
     # Number of GPUs and type → names

@@ -24,7 +24,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines, Lines
-from fabbench.model.mappings import Documents
+from fabbench.model.mappings import Documents, Names
 from fabbench.model.messages import shorten
 from fabbench.model.plan import Execution, Words
 from fabbench.model.values import frozen
@@ -152,7 +152,7 @@ class JobSteps:
 
     login_node: LoginNode
     job: str  # Its id
-    inherited: tuple[str, ...] = ()  # Variables that programs inherit from fabbench
+    inherited: Names = ()  # Variables that programs inherit from fabbench
 
     def follow(
         self,

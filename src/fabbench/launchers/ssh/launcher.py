@@ -14,7 +14,7 @@ from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import Names, gathered
 from fabbench.model.plan import Variant
 from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, failures, hold, probe, usable, without
@@ -87,7 +87,7 @@ class SshLauncher(Launcher):
 LAUNCHER = SshLauncher()
 
 
-def _host_names(target: Target) -> tuple[str, ...]:
+def _host_names(target: Target) -> Names:
     """Choose the hosts. Raise RequestError if none or too few are named, or one is named twice."""
     if not target.hosts:
         raise RequestError(

@@ -4,6 +4,7 @@ Fields: kubernetes-sigs/jobset, api/jobset/v1alpha2/jobset_types.go.
 """
 
 from fabbench.launchers.kubernetes.render import KubernetesManifests
+from fabbench.model.mappings import Names
 
 
 class JobSetManifest(KubernetesManifests):
@@ -11,7 +12,7 @@ class JobSetManifest(KubernetesManifests):
 
     name = "jobset"
     what = "A JobSet"
-    objects: tuple[str, ...] = ("jobset",)
+    objects: Names = ("jobset",)
     label = "jobset.sigs.k8s.io/jobset-name"
     first_names = "{name}-node-0"  # JobSet's name, that of its job, the job's number
 

@@ -17,14 +17,14 @@ from fabbench.launchers.kubernetes.manifests import (
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.mpijob.render import launcher_pod
-from fabbench.launchers.pod_options import Object
+from fabbench.launchers.pod_options import Objects
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 
 _INSTALL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.6.0/deploy/v2beta1/mpi-operator.yaml"
 
 
-def workload(spec: RunSpec) -> tuple[Object, ...]:
+def workload(spec: RunSpec) -> Objects:
     """Return the objects of a run: an MPIJob whose launcher only waits, and what it owns."""
     job = manifest(
         "mpijob",
