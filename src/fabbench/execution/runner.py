@@ -5,7 +5,7 @@ yielded as they come. So a log of pairs that ran concurrently reads like any oth
 """
 
 import random
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import TypeAlias
@@ -117,7 +117,6 @@ class Pairs:
         self._steps = steps
         self._pairs: list[_Pair] = []
         self._turn = 0  # The index of the pair whose lines are yielded
-        self._marker_yielded = False  # Whether the marker before that pair was yielded
         self._timeout_s = max(step.timeout_s for step in steps)
 
     def lines(self, open_session: OpenSession) -> Lines:
@@ -125,9 +124,9 @@ class Pairs:
         files: dict[str, str] = {}
         for step in self._steps:
             files |= step.files
+        yield _marker_before(self._steps[0])
         for _ in range(PORTS_TRIED):
             self._pairs = [_Pair(step) for step in self._steps]
-            yield from self._marker_before_pair()
             # One session for all pairs, with the files of all
             with open_session(replace(self._steps[0], files=files)) as session:
                 deadline = awake_s() + self._timeout_s
@@ -298,13 +297,6 @@ class Pairs:
         """The pair that runs now; after the end, the last one."""
         return self._pairs[min(self._turn, len(self._pairs) - 1)]
 
-    def _marker_before_pair(self) -> Iterator[str]:
-        """Yield the marker before the current pair, once."""
-        if not self._marker_yielded:
-            self._marker_yielded = True
-            step = self._steps[self._turn]
-            yield begin_marker(step.id, step.facts)
-
     def _ready_lines(self, *, flush: bool = False) -> Lines:
         """Yield the lines of the current pair, and move on to the next as soon as it is over.
 
@@ -312,7 +304,6 @@ class Pairs:
         """
         while self._turn < len(self._pairs):
             pair = self._pairs[self._turn]
-            yield from self._marker_before_pair()
             texts = pair.texts
             pair.texts = []
             yield from texts
@@ -320,7 +311,8 @@ class Pairs:
                 return
             yield end_marker(pair.step.id, pair.status)
             self._turn += 1
-            self._marker_yielded = False
+            if self._turn < len(self._steps):
+                yield _marker_before(self._steps[self._turn])
 
 
 def _is_port_taken(output: Output) -> bool:
@@ -328,6 +320,10 @@ def _is_port_taken(output: Output) -> bool:
     program, text = output
     ended = program is not None and program.status is not None
     return ended and text is not None and PORT_TAKEN in text
+
+
+def _marker_before(step: Step) -> str:
+    return begin_marker(step.id, step.facts)
 
 
 def random_ports(number: int) -> list[int]:
@@ -372,7 +368,7 @@ class _Mpi:
         self._limit = limit
 
     def lines(self, open_session: OpenSession) -> Lines:
-        yield begin_marker(self._step.id, self._step.facts)
+        yield _marker_before(self._step)
         yield from self._output_lines(open_session)
         yield end_marker(self._step.id, self.status)
 

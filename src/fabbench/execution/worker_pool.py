@@ -161,12 +161,14 @@ def map_hosts(
 
 def require_all(results: Results[T]) -> dict[str, T]:
     """Return the results. Raise MachineError with the errors and hints of all hosts that failed."""
-    failures = {
-        name: result for name, result in results.items() if isinstance(result, MachineError)
-    }
-    if failures:
+    if failures := failed(results):
         raise _error_of_all(failures)
     return succeeded(results)
+
+
+def failed(results: Results[T]) -> dict[str, MachineError]:
+    """Return why work failed, of what it failed for."""
+    return {name: error for name, error in results.items() if isinstance(error, MachineError)}
 
 
 def succeeded(results: Results[T]) -> dict[str, T]:
@@ -176,17 +178,17 @@ def succeeded(results: Results[T]) -> dict[str, T]:
     }
 
 
-def _error_of_all(failed: Mapping[str, MachineError]) -> MachineError:
+def _error_of_all(failures: Mapping[str, MachineError]) -> MachineError:
     """Return one error with the sentences and the hints of the first that failed.
 
     A hint that is the same for all is said once, different ones with the names of their hosts.
     """
-    shown = list(failed)[:_MAX_SHOWN]
-    sentences = [str(failed[name]) for name in shown]
-    more = len(failed) - len(shown)
+    shown = list(failures)[:_MAX_SHOWN]
+    sentences = [str(failures[name]) for name in shown]
+    more = len(failures) - len(shown)
     if more:
         sentences.append(f"And {more} more hosts.")
-    hints = {name: failed[name].hint for name in shown if failed[name].hint}
+    hints = {name: failures[name].hint for name in shown if failures[name].hint}
     if len(set(hints.values())) > 1:
         hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
     hint = " ".join(distinct(filter(None, hints.values())))

@@ -7,12 +7,13 @@ from pathlib import PurePosixPath
 from fabbench.catalog.images import program_folders
 from fabbench.hosts.check.model import HostChecks
 from fabbench.hosts.check.one_host import mpirun
+from fabbench.hosts.probe import probe_arguments
 from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
 from fabbench.model.mappings import Names, distinct, gathered, without_empty
-from fabbench.model.plan import DEFAULT_VARIANT, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 
 MPIRUN = "mpirun"
 _MAX_SHOWN = 4  # Hosts with their paths, in an error
@@ -81,19 +82,16 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
         yield f"Variant {variant.name} ({variant}) provides {provided}{some}."
 
 
-def programs(needs: Needs) -> Names:
-    """Return the names of the programs that hosts are to report."""
-    return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
+def arguments_for(target: Target, needs: Needs, required: Names = ()) -> Words:
+    """Return the probe's arguments for a target's hosts; `required`: see `probe_arguments`."""
+    mpirun = (MPIRUN,) if needs.mpi else ()
+    return probe_arguments((*needs.programs, *mpirun), _folders(target), required)
 
 
 def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
     """Return which of some programs hosts lack, as sentences; `needed`: program → what needs it."""
-    sentences: list[str] = []
-    for name, needs in needed.items():
-        lacking = [host for host, probe in probes.items() if name in probe.missing]
-        if lacking:
-            sentences.append(not_found(name, lacking, needs))
-    return sentences
+    lacking = gathered((name, host) for host, probe in probes.items() for name in probe.missing)
+    return [not_found(name, lacking[name], needed[name]) for name in needed if name in lacking]
 
 
 def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
@@ -110,7 +108,11 @@ def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
 
 def not_found(program: str, hosts: Sequence[str], needs: Needs) -> str:
     """Say that hosts lack a program, and how it is installed."""
-    return f"{program} not found on {compress_hostlist(hosts)}. Install it: {needs.install}."
+    return f"{_not_found(program, hosts)} Install it: {needs.install}."
+
+
+def _not_found(program: str, hosts: Sequence[str]) -> str:
+    return f"{program} not found on {compress_hostlist(hosts)}."
 
 
 def inventory(target: Target, probes: Probes, needs: Needs) -> Inventory:
@@ -143,16 +145,20 @@ def _require_directories(probes: Probes) -> None:
 
 def _require_programs(probes: Probes, needs: Needs) -> None:
     """Raise MachineError if hosts lack a program, unless the programs are optional."""
-    problems: list[str] = []
-    for program in needs.programs:
-        lacking = [name for name, probe in probes.items() if program not in probe.programs]
-        if lacking:
-            problems.append(f"{program} not found on {compress_hostlist(lacking)}.")
-    if problems and not needs.optional:
-        raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
+    if needs.optional:
+        return
+    lacking = gathered(
+        (program, name)
+        for program in needs.programs
+        for name, probe in probes.items()
+        if program not in probe.programs
+    )
+    if lacking:
+        sentences = [_not_found(program, names) for program, names in lacking.items()]
+        raise MachineError(" ".join(sentences), hint=f"Install it: {needs.install}.")
 
 
-def folders(target: Target) -> tuple[str, ...]:
+def _folders(target: Target) -> tuple[str, ...]:
     """Return where hosts look for programs first: the target's mpirun itself, and directories.
 
     The probe takes the path of a program, in place of a directory, as that of mpirun.

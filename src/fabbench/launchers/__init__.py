@@ -143,9 +143,14 @@ class Rendering(ABC):
 
         nodes = target.nodes or len(target.hosts) or NODES
         options = target.options_as(self.options)
-        more: dict[str, Any] = {"target": target, "needs": needs, "image": options.node_image}
-        amounts = getattr(options, "pod_requests", ())  # of formats with pods
-        return inventory_of(options.instance_type, nodes, amounts=amounts, **more)
+        return inventory_of(
+            options.instance_type,
+            nodes,
+            target=target,
+            needs=needs,
+            amounts=getattr(options, "pod_requests", ()),  # of formats with pods
+            image=options.node_image,
+        )
 
     @abstractmethod
     def render(self, source: RenderInput) -> str:

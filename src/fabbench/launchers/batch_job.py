@@ -213,12 +213,10 @@ def longest_s(plan: Plan) -> int:
 
     A step's own limit is without what starts and ends the step, and the job.
     """
-    total = _AROUND_S
-    for execution in plan.executions:
-        limits_s = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
-        # Steps run at the same time, or one after another.
-        total += max(limits_s, default=0) if execution.together else sum(limits_s)
-    return math.ceil(total / 60) * 60
+    # Steps run at the same time, or one after another.
+    starts = sum(1 if each.together else len(each.steps) for each in plan.executions)
+    total_s = _AROUND_S + plan.longest_s + _EACH_STEP_S * starts
+    return math.ceil(total_s / 60) * 60
 
 
 def most_ranks(plan: Plan) -> int:

@@ -319,7 +319,7 @@ class Marker(NamedTuple):
         """The step, without its execution."""
         return self.step.partition("/")[2] or self.step
 
-    def contradiction(self, fact: str, used: str, side: str = "") -> str:
+    def contradiction(self, fact: str, used: str, side: str) -> str:
         """Return a sentence if a side used something other than the marker states, else "".
 
         For a server, ``server_FACT`` outranks the fact. Empty `side`: the step is no pair.

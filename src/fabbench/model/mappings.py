@@ -1,5 +1,6 @@
 """Names, and mappings of texts, by what they say, for many places; and values by a key."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -34,6 +35,12 @@ def gathered(
     for key, value in pairs:
         values_of.setdefault(key, []).append(value)
     return values_of
+
+
+def most_common(values: Iterable[KeyT], default: KeyT) -> KeyT:
+    """Return the most common of values, of equals the first; without any, the default."""
+    counts = Counter(values)
+    return max(counts, key=counts.__getitem__, default=default)
 
 
 def distinct(values: Iterable[KeyT]) -> tuple[KeyT, ...]:

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import TypeAlias, TypeVar
 
 from fabbench.catalog.images import with_libraries
-from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
-from fabbench.hosts.discover import folders, programs
-from fabbench.hosts.probe import probe_arguments, read_probe, script
+from fabbench.execution.worker_pool import Results, failed, map_hosts, require_all, succeeded
+from fabbench.hosts.discover import arguments_for
+from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
@@ -90,8 +90,7 @@ def probe(
     """Probe a host. Raise MachineError if it does not answer."""
     # The script goes to standard input: the command line stays short and readable for any login
     # shell. It runs with the variant's variables and libraries: what a run of it would find.
-    arguments = probe_arguments(programs(needs), folders(target), variant.paths)
-    shell = ("sh", "-s", "--", *arguments)
+    shell = ("sh", "-s", "--", *arguments_for(target, needs, variant.paths))
     settings = (f"{name}={value}" for name, value in variant.env.items())
     argv = ("env", *settings, *with_libraries(shell, variant.paths))
     done = connection.run(argv, stdin=script().encode(), timeout_s=_PROBE_S)
@@ -112,11 +111,9 @@ def usable(results: Results[T], needs: Needs) -> dict[str, T]:
     return require_all(results)
 
 
-def failures(results: Mapping[str, object]) -> dict[str, str]:
+def failures(results: Results[object]) -> dict[str, str]:
     """Return the hosts of which a step of opening them failed → why."""
-    return {
-        name: str(result) for name, result in results.items() if isinstance(result, MachineError)
-    }
+    return {name: str(error) for name, error in failed(results).items()}
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fabbench.execution.worker_pool import Results, map_hosts, succeeded
+from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
@@ -161,22 +161,20 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
         return hosts[0].address
 
     answers = map_hosts({name: name for name in probed}, address_of)  # an address, or an error
-    failures = [error for error in answers.values() if isinstance(error, MachineError)]
-    if failures and len(failures) == len(answers):
-        raise failures[0]  # Most likely all for one reason, as a wrong --interface
     addresses = succeeded(answers)
+    for error in failed(answers).values():
+        if not addresses:
+            raise error  # Most likely all for one reason, as a wrong --interface
     known = without_empty(addresses)
     connections = _try_connections(probed, known) if len(known) > 1 else {}
     for name, answer in answers.items():
         if name in known:
             continue
-        failed = _without_address(name, answer)
+        untried = _without_address(name, answer)
         for other in probed.keys() - {name}:
-            connections |= dict.fromkeys(_both_ways(name, other), failed)
-    clocks: dict[str, float] = {}
-    for name, each in probed.items():
-        if each.clock_s is not None:
-            clocks[name] = each.clock_s
+            connections |= dict.fromkeys(_both_ways(name, other), untried)
+    ahead_s = {name: each.clock_s for name, each in probed.items()}
+    clocks = {name: clock_s for name, clock_s in ahead_s.items() if clock_s is not None}
     return HostRelations(addresses=addresses, connections=connections, clocks=clocks)
 
 

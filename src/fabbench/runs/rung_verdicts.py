@@ -256,14 +256,9 @@ def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> 
 
 
 def _together(judgments: Iterable[Judgment]) -> Judgment:
-    """Return what all rules say."""
-    rules = list(judgments)
-    return Judgment(
-        limits=tuple(chain.from_iterable(each.limits for each in rules)),
-        missed=tuple(chain.from_iterable(each.missed for each in rules)),
-        doubts=tuple(chain.from_iterable(each.doubts for each in rules)),
-        sources=distinct(chain.from_iterable(each.sources for each in rules)),
-    )
+    """Return what all rules say, field by field."""
+    by_field = zip(*judgments, strict=True)
+    return Judgment(*(tuple(chain.from_iterable(of_rules)) for of_rules in by_field))
 
 
 def _is_plain_limit_of(gate: Gate, figure: RungFigure) -> bool:
@@ -379,7 +374,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         fabric=ended.columns[0].label,  # a configuration is called as its fabric
         figures=tuple(_figures(comparison)),
         limits=judgment.limits,
-        sources=judgment.sources or blank.sources,
+        sources=distinct(judgment.sources) or blank.sources,
         why="" if alone else " ".join(headlines(comparison)),
     )
     doubts = distinct((*judgment.doubts, *neighbors(logs)))

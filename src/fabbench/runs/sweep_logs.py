@@ -5,7 +5,6 @@ why it failed is a failed test of its nodes; a file that names two nodes and sho
 of which nothing is known.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -19,7 +18,7 @@ from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
-from fabbench.model.mappings import GroupOfNode
+from fabbench.model.mappings import GroupOfNode, most_common
 from fabbench.model.units import format_size
 from fabbench.model.values import frozen
 from fabbench.runs.document import VERDICT, TestResult
@@ -185,15 +184,15 @@ def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
     """
     if requested is not None:
         return one_named("metric", requested, METRICS)
-    votes: Counter[str] = Counter()
-    for log in logs:
-        measured = {name for point in log.points for name in point.metrics}
-        preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
-        shown = next((name for name in preferred if name in measured), None)
-        if shown is not None:
-            votes[shown] += 1
-    shown_by_most = max(votes, key=votes.__getitem__, default="busbw")
-    return METRICS[shown_by_most]
+    votes = filter(None, map(_usual_metric, logs))
+    return METRICS[most_common(votes, default="busbw")]
+
+
+def _usual_metric(log: Log) -> str:
+    """Return the first of its benchmark's usual metrics that a log measured; empty: none."""
+    measured = {name for point in log.points for name in point.metrics}
+    preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
+    return next((name for name in preferred if name in measured), "")
 
 
 _Row: TypeAlias = tuple[Point, float]

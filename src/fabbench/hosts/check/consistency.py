@@ -1,6 +1,5 @@
 """Checks between hosts: what should be the same on all, and whether they reach each other."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -19,7 +18,7 @@ from fabbench.hosts.check.model import (
 )
 from fabbench.hosts.check.one_host import FACTS, Fact
 from fabbench.hosts.probe_result import Link
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, most_common
 from fabbench.model.messages import listed
 
 _CLOCK_S = 1.0
@@ -113,12 +112,12 @@ def _compare_with_usual(
     same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]
 ) -> Iterator[Check]:
     """Compare every host with the most common value (of equals, the first)."""
-    counts = Counter(filter(None, values.values()))  # Of those that are known
-    usual = max(counts, key=counts.__getitem__, default="")
+    known = list(filter(None, values.values()))
+    usual = most_common(known, default="")
     having = [host for host, value in values.items() if value == usual]
     have = "has" if len(having) == 1 else "have"
     others = f"while {listed(having, _NAMED)} {have} {usual}."
-    alone = counts.total() == 1  # Only one host reports it
+    alone = len(known) == 1  # Only one host reports it
     for checks in hosts:
         value = values[checks.host]
         if not value:

@@ -1,6 +1,5 @@
 """A cluster's nodes as a table, and what is wrong with them. Pure."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from fabbench.catalog.systems import efa_reaches, records, rows_of
 from fabbench.hosts.check import Check, Status, outcome_in
 from fabbench.launchers.kubernetes.nodes import Amount, Node, Nodes, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
+from fabbench.model.mappings import most_common
 from fabbench.report.table import Overview, Table
 
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
@@ -22,10 +22,9 @@ def check_nodes(
     nodes: Nodes, tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
 ) -> tuple[Check, ...]:
     """Check nodes, each by itself and against the others. `tolerations` are those of the pods."""
-    types = Counter(node.instance_type for node in nodes if node.instance_type)
-    usual_type = max(types, key=types.__getitem__, default="")
-    zones = Counter(node.zone for node in nodes if node.zone)
-    usual_zone = max(zones, key=zones.__getitem__, default="")
+    usual_type = most_common(filter(None, (node.instance_type for node in nodes)), default="")
+    zones = [node.zone for node in nodes if node.zone]
+    usual_zone = most_common(zones, default="")
     checks: list[Check] = []
     for node in nodes:
         results = {
@@ -38,7 +37,7 @@ def check_nodes(
             "free": _free(node),
             "instance type": _type(node, usual_type),
         }
-        if len(zones) > 1:
+        if len(set(zones)) > 1:
             results["zone"] = _zone(node, usual_zone)
         for name, result in results.items():
             checks.append(result.of(node.name, name))

@@ -1,13 +1,13 @@
 """What a cluster has, whether the user may use it, and whether the device profile fits it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.kubernetes_resources import Profile
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.catalog.systems import System, system
-from fabbench.execution.worker_pool import Results, map_hosts, succeeded
+from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Check, refusal
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, ClusterPodOptions
@@ -66,8 +66,15 @@ def pod_inventory(
     `amounts` are these requests: ``NAME=AMOUNT``.
     """
     options = target.options_as(ClusterPodOptions)
-    more: dict[str, Any] = {"amounts": amounts, "image": options.image, "profile": options.profile}
-    return inventory_of(instance_type, nodes, target=target, needs=needs, **more)
+    return inventory_of(
+        instance_type,
+        nodes,
+        target=target,
+        needs=needs,
+        amounts=amounts,
+        image=options.image,
+        profile=options.profile,
+    )
 
 
 def list_nodes(
@@ -100,9 +107,8 @@ def list_nodes(
 
 def _require_answers(results: Results[T]) -> dict[str, T]:
     """Return all answers, or raise the first error: all requests go to the same cluster."""
-    for answer in results.values():
-        if isinstance(answer, MachineError):
-            raise answer
+    for error in failed(results).values():
+        raise error
     return succeeded(results)
 
 

@@ -10,8 +10,7 @@ from typing import NamedTuple, Self
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
 from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
 from fabbench.hosts.check import Check, HostRelations, Progress
-from fabbench.hosts.discover import folders, inventories, programs
-from fabbench.hosts.probe import probe_arguments
+from fabbench.hosts.discover import arguments_for, inventories
 from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
@@ -277,7 +276,7 @@ class KubernetesLauncher(Launcher):
         An error of all, such as pods that do not start, is that of each node without a result.
         """
         options = target.options_as(ClusterPodOptions)
-        arguments = probe_arguments(programs(needs), folders(target))
+        arguments = arguments_for(target, needs)
         # GPUs, too, whatever the benchmark needs: the probe reports on all of a node
         resources = resources_on(nodes, gpus=True, declared=options.profile)
         spec = _spec(target, needs, resources, nodes)

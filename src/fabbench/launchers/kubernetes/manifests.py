@@ -122,8 +122,8 @@ def indexed_job(
     program = benchmark_container(spec, ("/bin/bash", "-c", escape_names(script)), container)
     pods = template(spec, program, {label: spec.name}, of_job=True)
     job = _indexed(spec, pods)
-    values = {"job": job, "job_spec": job["spec"], "labels": spec.options.labels}
-    made = (manifest(name, spec, **values) for name in objects)
+    labels = spec.options.labels
+    made = (manifest(each, spec, job=job, job_spec=job["spec"], labels=labels) for each in objects)
     return *claim_template(spec), *made
 
 
@@ -244,13 +244,15 @@ def _sidecars(spec: RunSpec) -> list[Object]:
     sidecar = spec.profile.sidecar
     if sidecar is None:
         return []
-    values = {
-        "sidecar": sidecar,
-        "script": escape_names(sidecar.script),  # else Kubernetes replaces $(NAME)
-        "mounts": _mounted(sidecar.mounts),
-        "env": env_list(sidecar.env),
-    }
-    return [manifest("sidecar", spec, **values)]
+    made = manifest(
+        "sidecar",
+        spec,
+        sidecar=sidecar,
+        script=escape_names(sidecar.script),  # else Kubernetes replaces $(NAME)
+        mounts=_mounted(sidecar.mounts),
+        env=env_list(sidecar.env),
+    )
+    return [made]
 
 
 def _mounted(mounts: Sequence[Mount]) -> list[Object]:
@@ -259,8 +261,7 @@ def _mounted(mounts: Sequence[Mount]) -> list[Object]:
 
 def env_list(env: Variables) -> list[Object]:
     """Return environment variables as in a container spec."""
-    escaped = {name: escape_argument(value) for name, value in env.items()}
-    return [{"name": name, "value": value} for name, value in escaped.items()]
+    return [{"name": name, "value": escape_argument(value)} for name, value in env.items()]
 
 
 def environment(spec: RunSpec) -> list[Object]:

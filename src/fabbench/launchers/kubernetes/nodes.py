@@ -146,7 +146,7 @@ def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Nod
     info = status_of(node).get("nodeInfo") or {}
     return Node(
         name=name_of(node),
-        label_type=_first_value(labels, _TYPE_LABELS),
+        label_type=first_value(labels, _TYPE_LABELS),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
         why_not=why_not,
@@ -159,7 +159,7 @@ def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Nod
         huge_pages=amounts.get(HUGE_PAGES, _NONE),
         memory=amounts.get("memory", _NONE),
         cpus=amounts.get("cpu", _NONE),
-        zone=_first_value(labels, _ZONE_LABELS),
+        zone=first_value(labels, _ZONE_LABELS),
         layers=tuple(labels[layer] for layer in LAYERS if labels.get(layer)),
         ultraserver=labels.get("topology.k8s.aws/ultraserver-id", ""),
         health=labels.get(f"{_HYPERPOD}node-health-status", ""),
@@ -289,7 +289,7 @@ _TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
-def _first_value(labels: Labels, names: Sequence[str]) -> str:
+def first_value(labels: Labels, names: Sequence[str]) -> str:
     """Return the value of the first of these labels that is there; empty: none is."""
     return next(filter(None, map(labels.get, names)), "")
 

@@ -36,6 +36,7 @@ from fabbench.launchers.kubernetes.manifests import (
 )
 from fabbench.launchers.kubernetes.nodes import (
     Nodes,
+    first_value,
     labels_of,
     meta_of,
     name_of,
@@ -47,7 +48,7 @@ from fabbench.launchers.kubernetes.nodes import (
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import gathered, without_empty
 from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for
@@ -189,10 +190,8 @@ def _not_removed(
 
 def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[str, str]:
     """Return the pods whose node is not ready or no longer exists: pod → node."""
-    node_of_pod: dict[str, str] = {}
-    for thing in objects:
-        if node := spec_of(thing).get("nodeName"):
-            node_of_pod[name_of(thing)] = str(node)
+    names = {name_of(thing): spec_of(thing).get("nodeName", "") for thing in objects}
+    node_of_pod = without_empty(names)
     is_lost = {node: _is_node_lost(api, node) for node in set(node_of_pod.values())}
     return {pod: node for pod, node in node_of_pod.items() if is_lost[node]}
 
@@ -504,11 +503,8 @@ _DELETED_BY_JOB = "SuccessfulDelete"  # The reason of events in which a Job repo
 
 def _pod_number(pod: Object) -> int:
     """Return which of a run's pods it is; 0 if no label says so."""
-    labels = labels_of(pod)
-    for label in INDEX:  # the MPI operator and Kubernetes have one each
-        if label in labels:
-            return int(labels[label])
-    return 0
+    # The MPI operator and Kubernetes have a label each.
+    return int(first_value(labels_of(pod), INDEX) or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -703,14 +699,16 @@ class JobRun:
         if end.why is None or end.why.code != "deleted":
             return end
         # Another may have ended it: the Job or the operator removes all pods when one has failed.
-        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
-        for other_name in self._ready:
-            if other_name == first or other_name in running:
-                continue
-            other_end = self._explained_end(other_name, pods, events)
+        for other in self._others_not_running(first, pods):
+            other_end = self._explained_end(other, pods, events)
             if other_end.why and other_end.why.code != "deleted":
                 return other_end
         return end
+
+    def _others_not_running(self, name: str, pods: Mapping[str, Object]) -> list[str]:
+        """Return the pods that were ready once and do not run now, but for one."""
+        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
+        return [each for each in self._ready if each not in {name, *running}]
 
     def _explained_end(self, name: str, pods: Mapping[str, Object], events: Objects) -> _End:
         """Return the end of a pod, as it is now, or else as it was last seen."""
@@ -737,11 +735,9 @@ class JobRun:
         deletions = [event["message"] for event in events if event.get("reason") == _DELETED_BY_JOB]
         if not any(name in message for message in deletions):
             return name
-        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
-        for other_name in self._ready:
-            deleted = any(other_name in message for message in deletions)
-            if other_name not in running and not deleted:
-                return other_name
+        for other in self._others_not_running(name, pods):
+            if not any(other in message for message in deletions):
+                return other
         return name
 
     def pods(self) -> list[Object]:

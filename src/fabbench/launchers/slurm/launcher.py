@@ -15,8 +15,8 @@ from functools import partial
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
 from fabbench.hosts.check import HostRelations, Progress
-from fabbench.hosts.discover import folders, programs
-from fabbench.hosts.probe import probe_arguments, read_probe, script
+from fabbench.hosts.discover import arguments_for
+from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probes
 from fabbench.launchers import (
     NODES,
@@ -95,7 +95,7 @@ def probe_nodes(
     token = secrets.token_hex(3)
     name = f"check-{token}"
     probe_script = f"{_PRINT_NODE}\n{script()}".encode()
-    arguments = probe_arguments(programs(needs), folders(target))
+    arguments = arguments_for(target, needs)
     try:
         done = login_node.run(
             (*_srun(name, requested, target), *arguments), stdin=probe_script, timeout_s=_ALL_S

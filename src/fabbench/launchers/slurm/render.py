@@ -145,14 +145,15 @@ class SlurmRendering(Rendering):
                 hint="Add --mpi mpirun, or drop it.",
             )
         plan = source.plan
-        gpus = source.inventory.hosts[0].gpus
-        sizes: dict[str, Any] = {
-            "nodes": plan.hosts,
-            "tasks": most_ranks(plan),
-            "gpus": gpus,
-            "named": chosen,
-        }
-        lines = directives(options, plan.benchmark, limit_s=longest_s(plan), **sizes)
+        lines = directives(
+            options,
+            plan.benchmark,
+            nodes=plan.hosts,
+            tasks=most_ranks(plan),
+            gpus=source.inventory.hosts[0].gpus,
+            named=chosen,
+            limit_s=longest_s(plan),
+        )
         target = source.script_target(
             READ_SLURM,
             ranks_by_srun=options.mpi == "srun",

@@ -8,7 +8,6 @@ later versions add fields.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,7 @@ from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
-from fabbench.model.mappings import Names, distinct, gathered
+from fabbench.model.mappings import Names, distinct, gathered, most_common
 from fabbench.model.messages import counted, listed, shorten
 from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
@@ -304,8 +303,7 @@ def _type_name(node: SlurmNode) -> str:
 
 def gpus_of(fit: Sequence[SlurmNode]) -> int:
     """Return the number of GPUs that Slurm counts on most of the nodes."""
-    numbers = Counter(node.gpus for node in fit)
-    return max(numbers, key=numbers.__getitem__, default=0)
+    return most_common((node.gpus for node in fit), default=0)
 
 
 def type_of(fit: Sequence[SlurmNode]) -> str:
@@ -446,12 +444,15 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     # The script ran to its end: what its steps did, its output says.
     if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
-    name = f"Job {job.id}"
-    nodes = job.nodes or "its nodes"
-    state = job.state or "an unknown state"
-    names = {"how": _how_it_ended(job), "nodes": nodes, "state": state, "limit": job.limit}
-    why = _explain("ended", job.state, **names)
-    text = f"{name} {why.text}."
+    why = _explain(
+        "ended",
+        job.state,
+        how=_how_it_ended(job),
+        nodes=job.nodes or "its nodes",
+        state=job.state or "an unknown state",
+        limit=job.limit,
+    )
+    text = f"Job {job.id} {why.text}."
     if job.reason and job.reason != "NonZeroExitCode":
         text += f" Slurm reports: {job.reason}."
     if last:

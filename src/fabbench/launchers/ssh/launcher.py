@@ -4,15 +4,14 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fabbench.execution.worker_pool import Results, map_hosts, succeeded
+from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Progress
-from fabbench.hosts.discover import folders, inventories, programs
-from fabbench.hosts.probe import probe_arguments
+from fabbench.hosts.discover import arguments_for, inventories
 from fabbench.hosts.probe_result import Probes
 from fabbench.launchers import Connections, Examined, Launcher, refuse_images
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.mappings import Names, gathered
 from fabbench.model.plan import Variant
@@ -51,7 +50,7 @@ class SshLauncher(Launcher):
         """Probe all hosts in parallel, and have them connect to each other."""
         del deep
         names = _host_names(target)
-        arguments = probe_arguments(programs(needs), folders(target))
+        arguments = arguments_for(target, needs)
 
         def on_connected(done: int) -> None:
             progress("connecting", done, len(names))
@@ -65,16 +64,14 @@ class SshLauncher(Launcher):
                 on_progress=lambda done: progress("probing", done, len(connections)),
             )
             probed = succeeded(answers)
-            probes = distinct({name: answer.probe for name, answer in probed.items()})
+            probes = of_different_machines({name: answer.probe for name, answer in probed.items()})
             progress("writing files", 0, len(probed))
             openings = try_to_open({name: connections[name] for name in probed})
             progress("testing connections between them", 0, len(probed))
             relations = host_relations(target, probed)
-        unreachable: dict[str, str] = {}
-        for name in names:
-            result = answers.get(name, results[name])  # a host without a connection has no answer
-            if isinstance(result, MachineError):
-                unreachable[name] = in_one_line(result)
+        # A host without a connection has no answer.
+        last = {name: answers.get(name, results[name]) for name in names}
+        unreachable = {name: in_one_line(error) for name, error in failed(last).items()}
         return Examined(
             probes=probes, relations=replace(relations, unreachable=unreachable, openings=openings)
         )
@@ -113,21 +110,21 @@ def _probe_usable(
     Raise MachineError for one that cannot, unless those that can are enough.
     """
     connections = usable(results, needs)
-    failed = failures(results)
+    lost = failures(results)
 
     def probe_all(target: Target, variant: Variant) -> Probes:
         nonlocal connections  # those that fail for one variant are not probed for the next
         answers = map_hosts(connections, lambda host: probe(host, target, needs, variant))
         probes = usable(answers, needs)
-        failed.update(failures(answers))
+        lost.update(failures(answers))
         connections = {name: connections[name] for name in probes}
-        return distinct(probes)
+        return of_different_machines(probes)
 
     inventory = inventories(target, needs, probe_all)
-    return without(inventory, failed), connections
+    return without(inventory, lost), connections
 
 
-def distinct(probes: Probes) -> Probes:
+def of_different_machines(probes: Probes) -> Probes:
     """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
     # One that does not tell its identity counts as another.
     names_of_machine = gathered((each.identity or name, name) for name, each in probes.items())
