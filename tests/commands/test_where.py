@@ -9,7 +9,7 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers.ssh.launcher import distinct
+from fabbench.launchers.ssh.launcher import of_different_machines
 from fabbench.model.errors import RequestError
 from tests.support.command_line import runner
 from tests.support.paths import ROOT
@@ -41,9 +41,9 @@ def test_a_host_file_names_nodes(tmp_path: Path) -> None:
 def test_two_names_of_one_machine_are_named() -> None:
     one = Probe(identity="boot net:[1] mnt:[1]", hostname="vm")
     other = Probe(identity="boot net:[2] mnt:[2]")
-    assert distinct({"a": one, "b": other, "c": Probe(), "d": Probe()})
+    assert of_different_machines({"a": one, "b": other, "c": Probe(), "d": Probe()})
     with pytest.raises(RequestError, match=r"a and c are the same machine \(vm\)\."):
-        distinct({"a": one, "b": other, "c": one})
+        of_different_machines({"a": one, "b": other, "c": one})
 
 
 def test_k8s_is_kubernetes() -> None:
