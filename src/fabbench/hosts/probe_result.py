@@ -92,6 +92,9 @@ class ProgramResult:
         return self.lines[0] if self.lines else ""
 
 
+_NOT_RUN = ProgramResult()
+
+
 @frozen
 class Probe:
     """Everything that a host reported about itself."""
@@ -123,13 +126,13 @@ class Probe:
     """``/dev/infiniband/uverbs*`` files that can be opened; None also without the directory."""
     verbs_there: int | None = None  # Those files, whether or not they can be opened
     domains: tuple[Domain, ...] = ()
-    fi_info: ProgramResult = field(default_factory=ProgramResult)
+    fi_info: ProgramResult = _NOT_RUN
     fi_info_path: str = ""
     libfabric: str = ""  # Version, as ``fi_info --version`` prints it
     efa_installer: str = ""
     efa_driver: str = ""
     gpus: tuple[Gpu, ...] = ()
-    nvidia_smi: ProgramResult = field(default_factory=ProgramResult)
+    nvidia_smi: ProgramResult = _NOT_RUN
     gpu_processes: int | None = None
     nvidia_driver: str = ""
     libraries: tuple[str, ...] = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
@@ -140,7 +143,7 @@ class Probe:
     variant_files: tuple[str, ...] = ()
     """Requested programs in a required directory, and libraries there that they are linked to."""
     mpi: Mpi | None = None
-    mpirun_version: ProgramResult = field(default_factory=ProgramResult)
+    mpirun_version: ProgramResult = _NOT_RUN
     tools: Mapping[str, str] = field(default_factory=dict)
     """`stdbuf`, `setsid`, `timeout`, `python3` → path."""
     settings: Mapping[str, str] = field(default_factory=dict)

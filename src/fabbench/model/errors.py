@@ -10,28 +10,17 @@ T = TypeVar("T")
 
 
 class Exit(IntEnum):
-    """Exit statuses of the command line; when several apply, the one that `worst` returns."""
+    """Exit statuses of the command line; when several apply, the first in this order."""
 
-    FINE = 0
-    BAD_ANSWER = 1  # The measurement is good and its result is bad: a gate was breached
+    INTERRUPTED = 130
+    INTERNAL = 70  # fabbench itself, or a plug-in, is at fault (EX_SOFTWARE of sysexits.h)
     BAD_REQUEST = 2
-    # Environment error: a host is unreachable, is lost or lacks the fabric, a file is unreadable
-    REFUSED = 3
     # The benchmark cannot be trusted: any outcome but ok that REFUSED does not explain
     UNTRUSTED = 4
-    INTERNAL = 70  # fabbench itself, or a plug-in, is at fault (EX_SOFTWARE of sysexits.h)
-    INTERRUPTED = 130
-
-
-_ORDER = (
-    Exit.INTERRUPTED,
-    Exit.INTERNAL,
-    Exit.BAD_REQUEST,
-    Exit.UNTRUSTED,
-    Exit.REFUSED,
-    Exit.BAD_ANSWER,
-    Exit.FINE,
-)
+    # Environment error: a host is unreachable, is lost or lacks the fabric, a file is unreadable
+    REFUSED = 3
+    BAD_ANSWER = 1  # The measurement is good and its result is bad: a gate was breached
+    FINE = 0
 
 
 class Fault(StrEnum):
@@ -52,7 +41,8 @@ def gravest(faults: Iterable[Fault | None]) -> Fault | None:
 
 def worst(*statuses: Exit) -> Exit:
     """Return the exit status to end with, of several; `FINE` for none."""
-    return min(statuses, key=_ORDER.index, default=Exit.FINE)
+    order = [*Exit]  # the gravest first
+    return min(statuses, key=order.index, default=Exit.FINE)
 
 
 class FabbenchError(Exception):

@@ -8,12 +8,13 @@ later versions add fields.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from fabbench.catalog.systems import System, instance
+from fabbench.catalog.systems import System, instance, rows_of
 from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
@@ -30,9 +31,9 @@ _NOTHING = frozenset({"(null)", "N/A", "None", "Unknown"})
 
 
 def record(line: str) -> dict[str, str]:
-    """Parse one record; empty if the line is not one."""
+    """Parse one record. A field that it lacks is empty; so is all of a line that is no record."""
     _, *parts = _NAME.split(line)  # Names and values by turns
-    fields: dict[str, str] = {}
+    fields = defaultdict[str, str](str)
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         value = text.strip()
         fields[name] = "" if value in _NOTHING else value
@@ -44,11 +45,10 @@ def records(lines: Iterable[str], first: str) -> list[dict[str, str]]:
     return [record(line) for line in lines if line.startswith(f"{first}=")]
 
 
-_ENDED = frozenset(
-    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"}
-    | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
-)  # fmt: skip
-_RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"})
+_STATES_THAT = gathered(
+    (row["means"], row["state"]) for row in rows_of("states.csv", "fabbench.launchers.slurm")
+)
+"""What states mean: `ended` and `runs` of jobs, `unfit` and `asleep` of nodes → the states."""
 _EXIT = re.compile(r"(\d+):(\d+)")
 
 
@@ -70,12 +70,12 @@ class JobState:
     @property
     def over(self) -> bool:
         """Return whether it has ended and will not start again."""
-        return self.state in _ENDED
+        return self.state in _STATES_THAT["ended"]
 
     @property
     def runs(self) -> bool:
         """Return whether it occupies its nodes."""
-        return self.state in _RUNS
+        return self.state in _STATES_THAT["runs"]
 
     @property
     def pending(self) -> bool:
@@ -97,36 +97,26 @@ def is_unknown_job(lines: Sequence[str]) -> bool:
 def job_state(line: str) -> JobState:
     """Parse the record of a job."""
     fields = record(line)
-    state = fields.get("JobState", "")
-    status: int | None = None
-    signal = 0
-    # While a job has not ended, Slurm prints 0:0.
-    if match := _EXIT.match(fields.get("ExitCode", "")):
-        status, signal = map(int, match.groups())
-    return JobState(
-        id=fields.get("JobId", ""),
-        state=state,
-        reason=fields.get("Reason", ""),
-        partition=fields.get("Partition", ""),
-        # What a signal ended has no exit status of its own
-        status=None if signal or state not in _ENDED else status,
-        signal=signal,
-        start=fields.get("StartTime", ""),
-        limit=fields.get("TimeLimit", ""),
-        nodes=fields.get("NodeList", ""),
+    job = JobState(
+        id=fields["JobId"],
+        state=fields["JobState"],
+        reason=fields["Reason"],
+        partition=fields["Partition"],
+        start=fields["StartTime"],
+        limit=fields["TimeLimit"],
+        nodes=fields["NodeList"],
     )
+    match = _EXIT.match(fields["ExitCode"])
+    if match is None:
+        return job
+    status, signal = map(int, match.groups())
+    # While a job has not ended, Slurm prints 0:0. What a signal ended has no status of its own.
+    return replace(job, signal=signal, status=status if job.over and not signal else None)
 
 
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
-_UNFIT = frozenset(
-    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG"}
-    | {"MAINT", "UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
-)  # fmt: skip
 # Accompanies other states for a while: Slurm waits for the node, or will soon mark it down
 SILENT = "NOT_RESPONDING"
-_ASLEEP = frozenset(
-    {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
-)
 _SHOWN = 4  # Maximum nodes named in a message
 
 
@@ -157,12 +147,13 @@ class SlurmNode:
     @property
     def fit(self) -> bool:
         """Return whether it can run jobs, now or once its current jobs have ended."""
-        return not self.states & _UNFIT
+        return self.states.isdisjoint(_STATES_THAT["unfit"])
 
     @property
     def idle(self) -> bool:
         """Return whether a job could get the whole node immediately."""
-        return self.fit and "IDLE" in self.states and not self.states & _ASLEEP
+        awake = self.states.isdisjoint(_STATES_THAT["asleep"])
+        return self.fit and awake and "IDLE" in self.states
 
     def __str__(self) -> str:
         why = f": {self.reason}" if self.reason else ""
@@ -193,21 +184,21 @@ def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
 
 
 def _node(fields: Fields) -> SlurmNode:
-    state = re.sub(r"[^A-Z_+]", "", fields.get("State", ""))  # Marks such as the * of IDLE* too
+    state = re.sub(r"[^A-Z_+]", "", fields["State"])  # Marks such as the * of IDLE* too
     return SlurmNode(
         name=fields["NodeName"],
         states=frozenset(filter(None, state.split("+"))),
-        reason=fields.get("Reason", ""),
-        partitions=frozenset(_words(fields, "Partitions")),
-        gpus=sum(map(int, _GPU.findall(fields.get("Gres", "")))),
-        features=tuple(_words(fields, "AvailableFeatures")),
-        cpus=int(fields.get("CPUTot") or 0),
+        reason=fields["Reason"],
+        partitions=frozenset(_words(fields["Partitions"])),
+        gpus=sum(map(int, _GPU.findall(fields["Gres"]))),
+        features=tuple(_words(fields["AvailableFeatures"])),
+        cpus=int(fields["CPUTot"] or 0),
     )
 
 
-def _words(fields: Fields, name: str) -> Iterator[str]:
+def _words(field: str) -> Iterator[str]:
     """Return the words of a field, which stand with commas between them."""
-    return filter(None, fields.get(name, "").split(","))
+    return filter(None, field.split(","))
 
 
 def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
@@ -215,8 +206,8 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
     return tuple(
         Partition(
             name=fields["PartitionName"],
-            default=fields.get("Default") == "YES",
-            state=fields.get("State", ""),
+            default=fields["Default"] == "YES",
+            state=fields["State"],
         )
         for fields in records(lines, "PartitionName")
     )
@@ -232,8 +223,8 @@ def switches(lines: Iterable[str]) -> Mapping[str, str]:
     switch_of: dict[str, str] = {}
     for name_field in ("SwitchName", "BlockName"):
         for fields in records(shown, name_field):
-            if fields.get("Level", "0") == "0":
-                plugged_in = expand_hostlist(fields.get("Nodes", ""))
+            if fields["Level"] in {"0", ""}:
+                plugged_in = expand_hostlist(fields["Nodes"])
                 switch_of |= dict.fromkeys(plugged_in, fields[name_field])
     return switch_of
 
