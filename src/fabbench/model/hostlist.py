@@ -8,7 +8,7 @@ them; and a user before it (``ubuntu@node1``).
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
-from fabbench.model.mappings import Names
+from fabbench.model.mappings import Names, gathered
 from fabbench.model.patterns import lazy
 
 MAX_HOSTS = 1 << 16  # Maximum names in one list. More is a typo
@@ -90,14 +90,10 @@ def compress_hostlist(names: Iterable[str]) -> str:
 
     Numbers at the end of names become ranges.
     """
+    matches = map(_NUMBERED.fullmatch, names)
+    parts = [match.groups() for match in matches if match]
     # Prefix, and whether a number follows it (`node` cannot be in `node[1-2]`) → the numbers
-    numbers_of: dict[tuple[str, bool], list[str]] = {}
-    for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match:
-            prefix, number = match.groups()
-            same = numbers_of.setdefault((prefix, bool(number)), [])
-            same.append(number)
+    numbers_of = gathered(((prefix, bool(number)), number) for prefix, number in parts)
     texts: list[str] = []
     for (prefix, _), numbers in numbers_of.items():
         ranges = ",".join(_ranges(numbers))

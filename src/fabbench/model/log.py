@@ -296,6 +296,8 @@ class Log:
         return str(self.facts.get("assumed_type", ""))
 
 
+Logs: TypeAlias = Mapping[str, Sequence[Log]]
+"""Configuration → its logs."""
 MARKER_SIGN = "#@fabbench "
 _MARKER = lazy(r"#@fabbench (?:end (\S+) (\?|-?\d{1,6})|(begin|nics) (\S+)(?: (.*))?)")
 

@@ -348,11 +348,11 @@ Options: TypeAlias = Mapping[str, Option]
 
 def _declared(kind: type) -> Options:
     """Return the options that a dataclass declares, by the names of its fields."""
-    options: dict[str, Option] = {}
-    for attribute in fields(kind):
-        declaration = attribute.metadata.get("option")
-        if isinstance(declaration, Option):
-            options[attribute.name] = _named(declaration, attribute.name)
+    options = {
+        each.name: _named(each.metadata["option"], each.name)
+        for each in fields(kind)
+        if "option" in each.metadata
+    }
     return MappingProxyType(options)
 
 

@@ -20,7 +20,7 @@ from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import distinct, without_empty
 from fabbench.model.templates import text_of
 from fabbench.remote.host import RemoteHost, UnwritableError
 from fabbench.remote.transport import LostError, ProcessStream, Transport
@@ -52,12 +52,9 @@ def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     the next.
     """
     head, *others = names
-    chosen: dict[tuple[str, str], None] = {}
-    for other in others:
-        chosen |= dict.fromkeys(_both_ways(head, other))
-    if others:
-        chosen |= dict.fromkeys(zip(names, (*others, head), strict=True))
-    return tuple(chosen)
+    with_head = [pair for other in others for pair in _both_ways(head, other)]
+    ring = zip(names, (*others, head), strict=True) if others else ()
+    return distinct((*with_head, *ring))
 
 
 def _both_ways(one: str, other: str) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ from fabbench.logs.parser import LogParser, Result
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Log, Point, own_line
+from fabbench.model.log import Logs as Logs  # noqa: PLC0414 - a part of plans' results, too
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
@@ -37,7 +38,6 @@ T = TypeVar("T")
 AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
-Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
 ShouldStop: TypeAlias = Callable[[int, Logs], bool]
 Order: TypeAlias = Callable[[Sequence[Execution], Logs], Iterable[Execution]]
 

@@ -8,7 +8,7 @@ ranks). The output of a fabbench script has a column per configuration.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from fabbench.analysis.aggregate import KEYS, RAIL, Column, RowGroup, column_row
 from fabbench.evidence.judge import with_slower_paths
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import MPI_DEBUG, Finding, Log, Metric, Outcome, Proof, Severity
+from fabbench.model.log import MPI_DEBUG, Finding, Log, Logs, Metric, Outcome, Proof, Severity
 from fabbench.model.mappings import gathered
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
@@ -51,6 +51,7 @@ _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+
 
 
 _ByLabel: TypeAlias = dict[str, list[Log]]
+"""Configuration, or another label of a column → logs."""
 
 
 def load(
@@ -122,7 +123,7 @@ def _columns_of_input(
         raise RequestError(
             f"{argument} holds runs, not only log files.", hint="Pass one of the runs."
         )
-    logs_of: dict[str, list[Log]] = {}
+    logs_of: _ByLabel = {}
     unread: list[Unread] = []
     for source in sources:
         parsed = _parsed(source, proof, unread, alone=alone)
@@ -141,14 +142,12 @@ def _columns_of_input(
     ]
 
 
-def _parsed(
-    source: Source, proof: Proof | None, unread: list[Unread], *, alone: bool
-) -> dict[str, list[Log]]:
+def _parsed(source: Source, proof: Proof | None, unread: list[Unread], *, alone: bool) -> _ByLabel:
     """Return configuration → its logs in one source, and add what has none to `unread`.
 
     Raise MachineError for a damaged source, or a named one without any log.
     """
-    parsed: dict[str, list[Log]] = {}
+    parsed: _ByLabel = {}
     # `tables`: only of a named source. One that lies beside logs was made of them: no repeat.
     for configuration, entry in read_source(source, proof=proof, tables=True):
         if isinstance(entry, Unread):
@@ -409,7 +408,7 @@ def stored_columns(
     run: "StoredRun",
     only: str = "",
     skipped: Sequence[Log] = (),
-    logs: Mapping[str, Sequence[Log]] | None = None,
+    logs: Logs | None = None,
 ) -> list[Column]:
     """Return the configurations of a run, or one, as columns.
 

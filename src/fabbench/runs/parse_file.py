@@ -37,6 +37,8 @@ from fabbench.model.units import Sizes, format_size
 
 Pieces: TypeAlias = Iterator[bytes]
 Bytes: TypeAlias = "LogStream | BinaryIO"
+LabeledLogs: TypeAlias = Iterator[tuple[str, Log]]
+"""Logs, each after its configuration, or its column of a comparison; empty: it has none."""
 
 T = TypeVar("T")
 
@@ -133,7 +135,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     ending: Ending | None = None,
     tables: bool = False,
     line: int = 0,
-) -> Iterator[tuple[str, Log]]:
+) -> LabeledLogs:
     """Read an open binary stream; with `tables`, also fabbench's own JSON.
 
     Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, a document
@@ -186,7 +188,7 @@ class _ConfigurationLogs:
     new_parser: Callable[..., LogParser]
     ending: Ending | None  # How the last one ended; None: nothing but the text says it
 
-    def read(self, block: bytes, file: Bytes) -> Iterator[tuple[str, Log]]:
+    def read(self, block: bytes, file: Bytes) -> LabeledLogs:
         """Yield logs with their configurations, from a block and what follows it.
 
         Raise MachineError for a damaged file, in the end.
@@ -219,7 +221,7 @@ class _ConfigurationLogs:
             raise damage
 
 
-def _with_configuration(configuration: str, results: Iterable[Result]) -> Iterator[tuple[str, Log]]:
+def _with_configuration(configuration: str, results: Iterable[Result]) -> LabeledLogs:
     for log in logs(results):
         yield configuration, log
 

@@ -343,12 +343,10 @@ def _fault_of_sweep(
 
 def _bad_nodes(diagnosis: Diagnosis) -> Reasons:
     """Return nodes that are bad, or have a bad NIC → why."""
-    bad: dict[str, str] = {}
-    for suspect in diagnosis.suspects:
-        # A NIC that is bad on all nodes accuses none of them.
-        if suspect.kind in _OF_NODES and not suspect.of_all:
-            bad |= dict.fromkeys(suspect.nodes, suspect.evidence)
-    return bad
+    of_nodes = [each for each in diagnosis.suspects if each.kind in _OF_NODES]
+    # A NIC that is bad on all nodes accuses none of them.
+    accused = [each for each in of_nodes if not each.of_all]
+    return {node: each.evidence for each in accused for node in each.nodes}
 
 
 # ---------------------------------------------------------------- a run on all nodes

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS, Log, Metric, Outcome
+from fabbench.model.log import METRICS, Log, Logs, Metric, Outcome
 from fabbench.model.mappings import Names, distinct, gathered
 from fabbench.model.plan import Configuration
 from fabbench.model.units import Sizes, format_ends, format_size, scale
@@ -152,7 +152,7 @@ def _make_summary(path: Path) -> FullSummary:
         return FullSummary(id=run.id, created=run.created, benchmark=run.benchmark, damaged=damage)
 
 
-def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
+def write_summary(path: Path, logs: Logs | None = None) -> FullSummary:
     """Write the summary of a run that has ended.
 
     `logs`: those of each configuration, if they are known.
@@ -166,7 +166,7 @@ def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -
     return summary
 
 
-def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
+def summary_of(run: "StoredRun", logs: Logs | None = None) -> FullSummary:
     """Return the summary of a run as it is now. Any problem with it becomes its damage.
 
     `logs`: configuration → its logs, where they are still in memory; None: read them from the run.
@@ -289,7 +289,7 @@ def stated_versions(logs: Iterable[Log]) -> dict[str, str]:
     return {name: "/".join(versions) for name, versions in by_library.items()}
 
 
-def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:
+def _measured(run: "StoredRun", logs_of: Logs) -> Iterator[Measured]:
     """Yield the benchmark's main figures of each size, from executions that are ok."""
     options = _options_in_words(run.options)
     nodes = _about_nodes(run)

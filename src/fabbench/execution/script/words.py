@@ -7,7 +7,7 @@ import base64
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -110,24 +110,21 @@ def array_of(name: str) -> str:
     return variable(f"{name}[@]")
 
 
-def _options_with_values(texts: Sequence[str]) -> Iterator[str]:
+def _options_with_values(texts: Sequence[str]) -> list[str]:
     """Keep an option and its value on one line.
 
     A word after an option that takes none counts as its value: only the layout depends on it.
     """
-    option = ""
+    kept: list[str] = []
+    after_option = False
     for text in texts:
-        if option and not text.startswith("-"):
-            yield f"{option} {text}"
-            option = ""
-            continue
-        if option:
-            yield option
-        option = text if text.startswith("-") else ""
-        if not option:
-            yield text
-    if option:
-        yield option
+        is_option = text.startswith("-")
+        if after_option and not is_option:
+            kept[-1] += f" {text}"
+        else:
+            kept.append(text)
+        after_option = is_option
+    return kept
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from fabbench.catalog.systems import efa_reaches
 from fabbench.hosts.check.model import (
+    Attempts,
     Check,
     Connection,
     HostChecks,
@@ -158,12 +159,10 @@ def clock(host: str, clocks: Mapping[str, float]) -> Check:
     return outcome(name, seconds=abs(ahead), how=how)
 
 
-def connections(
-    host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]
-) -> Check:
+def connections(host: str, others: Sequence[str], tried: Attempts) -> Check:
     """Check that a host reaches those of the others that it was to try.
 
-    `tried`: (from, to) → what became of it. One failure outweighs any number that were reached.
+    One failure outweighs any number that were reached.
     """
     attempts = {other: tried.get((host, other), _UNTRIED) for other in others}
     failed = [other for other, each in attempts.items() if each.made is False]

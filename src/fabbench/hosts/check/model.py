@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -111,6 +111,10 @@ class Connection(NamedTuple):
     why: str = ""  # A few words; empty if it was made
 
 
+Attempts: TypeAlias = Mapping[tuple[str, str], Connection]
+"""(from, to) → what became of the connection."""
+
+
 class Opening(NamedTuple):
     """Whether fabbench's agent was written to a host, and started there, as runs do first."""
 
@@ -130,8 +134,7 @@ class HostRelations:
     """Hosts that gave no answer, each with the reason in a few words."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where the hosts reach each other."""
-    connections: Mapping[tuple[str, str], Connection] = field(default_factory=dict)
-    """(from, to) → result."""
+    connections: Attempts = field(default_factory=dict)
     openings: Mapping[str, Opening] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
     """By how many seconds the clocks of hosts are ahead of this machine's, as far as is certain."""
