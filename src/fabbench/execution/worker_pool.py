@@ -141,7 +141,7 @@ def map_hosts(
         except MachineError as error:
             return error
 
-    pool = WorkerPool(tuple(items.items()), attempt, workers=workers, name="ssh")
+    pool = WorkerPool(tuple(items.items()), attempt, workers=workers, name="host")
     results: dict[str, T | MachineError] = {}
     try:
         pool.start()

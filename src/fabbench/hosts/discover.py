@@ -65,7 +65,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
 _NOTHING = "no program, and no library that one links to"
 
 
-def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
+def provided_by_variants(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
     """Yield for each variant with directories which programs and libraries come from there.
 
     A sentence each; none for a variant whose hosts were not probed.

@@ -86,6 +86,7 @@ def login(target: Target, *, follows: bool = False, job: str = "") -> Iterator[L
         host = RemoteHost(
             connection.name,
             connection,
+            # By what follows the dash, the agents of a job's runs see each other; paths have it
             token=f"{token}-{job}" if job.isalnum() else token,
             lost_after_s=options.lost_after,
             parent=os.getpid() if here else None,  # here it ends with fabbench

@@ -11,7 +11,6 @@ import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
@@ -22,6 +21,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.mappings import distinct, without_empty
 from fabbench.model.templates import text_of
+from fabbench.model.values import frozen
 from fabbench.remote.host import RemoteHost, UnwritableError
 from fabbench.remote.transport import LostError, ProcessStream, Transport
 
@@ -35,7 +35,7 @@ _TRIED = re.compile(r"tried (\d{1,9}) ?(.*)")
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbedHost:
     """Probe result of a host, with the open shell that it came from."""
 
@@ -227,7 +227,7 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
     clock_s = _ahead_s(shell, host)
     _send(shell, script())
     answer = shell.answer(host, _PROBE_S, last=_END_OF_PROBE)
-    return ProbedHost(read_probe([*noise, *answer]), shell, clock_s)
+    return ProbedHost(probe=read_probe([*noise, *answer]), shell=shell, clock_s=clock_s)
 
 
 def _ahead_s(shell: ProcessStream, host: str) -> float | None:

@@ -112,7 +112,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
                 raise stop
             if should_stop(number, logs):
                 break
-        missing = 0
+        missing = 0  # what was not carried out is not wanted
         if len(carried_out) != len(writer.run.schedule):
             writer.end_schedule(carried_out)
     by_configuration = {label: tuple(some) for label, some in logs.items()}

@@ -19,7 +19,7 @@ from fabbench.analysis.headline import headline_row
 from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
-from fabbench.hosts.discover import loaded
+from fabbench.hosts.discover import provided_by_variants
 from fabbench.launchers import Allocation, BatchAllocation, RenderInput
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
@@ -259,8 +259,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _no_adaptive_in_one_job(request.target.launcher)
     writer = RunWriter(request, inventory, planned, resume)
-    # What the directories of each variant provide
-    for sentence in loaded(inventory, request.target.variants):
+    for sentence in provided_by_variants(inventory, request.target.variants):
         notify(sentence)
     kept = f", {len(writer.kept)} of them kept" if resume else ""
     bound = "at most " if request.adaptive else ""

@@ -160,7 +160,7 @@ class _Script:
             programs=self._programs,
             end=_END,
             sign=MARKER_SIGN,
-            is_alone=self._on_one_node,
+            on_one_node=self._on_one_node,
             has_pairs=self._has_pairs,
             counts_nics=self._counts_nics,
             srun=SRUN,

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
@@ -26,6 +25,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.mappings import without_empty
 from fabbench.model.messages import action, shorten
+from fabbench.model.values import frozen
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class _Requests:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KubernetesApi:
     """One cluster, with the namespace to work in. Every method raises MachineError."""
 
@@ -284,7 +284,11 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
             hint="Set KUBECONFIG, or generate one: aws eks update-kubeconfig --name CLUSTER.",
         ) from error
     default = entry.get("context", {}).get("namespace")
-    return KubernetesApi(settings, entry["name"], namespace or default or "default")
+    return KubernetesApi(
+        configuration=settings,
+        context=entry["name"],
+        namespace=namespace or default or "default",
+    )
 
 
 def _client_settings() -> Any:

@@ -232,9 +232,9 @@ def _groups(nodes: Nodes, *, named: bool) -> list[list[Node]]:
 
     def in_common(node: Node) -> tuple[object, ...]:
         amounts = (node.gpus.allocatable, node.fabric.allocatable)
-        type_ = node.instance_type if node.entry or not named else ""
+        instance_type = node.instance_type if node.entry or not named else ""
         zone = node.zone if node.fabric.allocatable or not named else ""
-        return node.arch, node.resource, amounts, type_, zone
+        return node.arch, node.resource, amounts, instance_type, zone
 
     return [*gathered((in_common(node), node) for node in nodes).values()]
 
