@@ -12,7 +12,7 @@ from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
-from fabbench.model.mappings import Names, distinct, gathered, without_empty
+from fabbench.model.mappings import Paths, distinct, gathered, without_empty
 from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 
 MPIRUN = "mpirun"
@@ -82,7 +82,7 @@ def provided_by_variants(inventory: Inventory, variants: Sequence[Variant]) -> I
         yield f"Variant {variant.name} ({variant}) provides {provided}{some}."
 
 
-def arguments_for(target: Target, needs: Needs, required: Names = ()) -> Words:
+def arguments_for(target: Target, needs: Needs, required: Paths = ()) -> Words:
     """Return the probe's arguments for a target's hosts; `required`: see `probe_arguments`."""
     mpirun = (MPIRUN,) if needs.mpi else ()
     return probe_arguments((*needs.programs, *mpirun), _folders(target), required)
@@ -90,8 +90,13 @@ def arguments_for(target: Target, needs: Needs, required: Names = ()) -> Words:
 
 def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
     """Return which of some programs hosts lack, as sentences; `needed`: program → what needs it."""
-    lacking = gathered((name, host) for host, probe in probes.items() for name in probe.missing)
-    return [not_found(name, lacking[name], needed[name]) for name in needed if name in lacking]
+    lacking = gathered(
+        (name, host)  # program → hosts
+        for host, probe in probes.items()
+        for name in probe.missing
+    )
+    named = [name for name in needed if name in lacking]
+    return [not_found(name, lacking[name], needed[name]) for name in named]
 
 
 def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
@@ -133,7 +138,11 @@ def inventory(target: Target, probes: Probes, needs: Needs) -> Inventory:
 
 def _require_directories(probes: Probes) -> None:
     """Raise MachineError if hosts lack a directory that must exist."""
-    lacking = gathered((path, name) for name, probe in probes.items() for path in probe.absent)
+    lacking = gathered(
+        (path, name)  # directory → hosts
+        for name, probe in probes.items()
+        for path in probe.absent
+    )
     absent = [f"{path} on {compress_hostlist(names)}" for path, names in lacking.items()]
     if absent:
         listed = ", ".join(absent)
@@ -158,7 +167,7 @@ def _require_programs(probes: Probes, needs: Needs) -> None:
         raise MachineError(" ".join(sentences), hint=f"Install it: {needs.install}.")
 
 
-def _folders(target: Target) -> tuple[str, ...]:
+def _folders(target: Target) -> Paths:
     """Return where hosts look for programs first: the target's mpirun itself, and directories.
 
     The probe takes the path of a program, in place of a directory, as that of mpirun.

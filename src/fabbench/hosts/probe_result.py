@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
-from fabbench.model.mappings import Names, distinct, gathered
+from fabbench.model.mappings import Names, Paths, distinct, gathered
 from fabbench.model.values import frozen
 
 UNLIMITED = -1
@@ -135,12 +135,12 @@ class Probe:
     nvidia_smi: ProgramResult = _NOT_RUN
     gpu_processes: int | None = None
     nvidia_driver: str = ""
-    libraries: tuple[str, ...] = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
+    libraries: Paths = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
     programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
     """The requested ones that were found."""
     missing: Names = ()  # The others
-    absent: tuple[str, ...] = ()  # Required directories that do not exist
-    variant_files: tuple[str, ...] = ()
+    absent: Paths = ()  # Required directories that do not exist
+    variant_files: Paths = ()
     """Requested programs in a required directory, and libraries there that they are linked to."""
     mpi: Mpi | None = None
     mpirun_version: ProgramResult = _NOT_RUN
@@ -148,7 +148,7 @@ class Probe:
     """`stdbuf`, `setsid`, `timeout`, `python3` → path."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Inherited variables of NCCL, libfabric, its plugin, MPI and NVSHMEM."""
-    nccl_conf: tuple[str, ...] = ()  # Files from which NCCL reads more settings
+    nccl_conf: Paths = ()  # Files from which NCCL reads more settings
 
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:
@@ -167,7 +167,7 @@ class Probe:
         return tuple(sorted(devices))
 
     @property
-    def plugins(self) -> tuple[str, ...]:
+    def plugins(self) -> Paths:
         """Return the files of aws-ofi-nccl: until 1.14 only their directory has `ofi` in it."""
         plugins = (path for path in self.libraries if re.search(r"/libnccl-net[^/]*$", path))
         return tuple(path for path in plugins if "ofi" in path)

@@ -214,8 +214,8 @@ def longest_s(plan: Plan) -> int:
     A step's own limit is without what starts and ends the step, and the job.
     """
     # Steps run at the same time, or one after another.
-    starts = sum(1 if each.together else len(each.steps) for each in plan.executions)
-    total_s = _AROUND_S + plan.longest_s + _EACH_STEP_S * starts
+    starts = [1 if each.together else len(each.steps) for each in plan.executions]
+    total_s = _AROUND_S + plan.longest_s + _EACH_STEP_S * sum(starts)
     return math.ceil(total_s / 60) * 60
 
 

@@ -92,8 +92,11 @@ def compress_hostlist(names: Iterable[str]) -> str:
     """
     matches = map(_NUMBERED.fullmatch, names)
     parts = [match.groups() for match in matches if match]
-    # Prefix, and whether a number follows it (`node` cannot be in `node[1-2]`) → the numbers
-    numbers_of = gathered(((prefix, bool(number)), number) for prefix, number in parts)
+    numbers_of = gathered(
+        # Prefix, and whether a number follows it (`node` cannot be in `node[1-2]`) → the numbers
+        ((prefix, bool(number)), number)
+        for prefix, number in parts
+    )
     texts: list[str] = []
     for (prefix, _), numbers in numbers_of.items():
         ranges = ",".join(_ranges(numbers))

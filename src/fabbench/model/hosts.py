@@ -5,7 +5,7 @@ from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-from fabbench.model.mappings import Names, Reasons, Variables
+from fabbench.model.mappings import Names, Paths, Reasons, Variables
 from fabbench.model.options import (
     FOLDER,
     HOSTS,
@@ -53,7 +53,7 @@ class Needs:
     # Program → the directory in which AWS's images have it
     folders: Mapping[str, str] = field(default_factory=dict)
     # Where programs are below the directory that they were installed into
-    subfolders: tuple[str, ...] = ("bin", "")
+    subfolders: Paths = ("bin", "")
     devices: Names = ()  # RDMA devices that the user names, for hosts that are not probed
     nics: int = 0  # How many there are, if the user says so
     # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
@@ -116,10 +116,10 @@ class Host:
     instance_type: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
     # Program without path → where to search
-    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    searched: Mapping[str, Paths] = field(default_factory=dict)
     # What is loaded from a variant's directories: programs, and libraries that the linker finds for
     # them. None: not looked up
-    variant_files: tuple[str, ...] | None = None
+    variant_files: Paths | None = None
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
@@ -209,7 +209,7 @@ class Target:
         "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' "
         "addresses.",
     )
-    bin_dirs: tuple[str, ...] = option(
+    bin_dirs: Paths = option(
         FOLDER,
         "Directory to search first for programs, as every host has it. Can be given several times.",
         "--bin-dir",

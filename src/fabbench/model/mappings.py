@@ -11,6 +11,8 @@ Variables: TypeAlias = Mapping[str, str]
 """Variable of an environment → its value."""
 Reasons: TypeAlias = Mapping[str, str]
 """Node, NIC or whatever else is named → why: it is bad, or left out."""
+Paths: TypeAlias = tuple[str, ...]
+"""Files or directories, as hosts have them."""
 GroupOfNode: TypeAlias = Mapping[str, str]
 """Node → its rack, switch or other group."""
 Documents: TypeAlias = Mapping[str, str]

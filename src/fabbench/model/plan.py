@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from fabbench.model.log import Facts
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
-from fabbench.model.mappings import Names, Variables
+from fabbench.model.mappings import Names, Paths, Variables
 from fabbench.model.messages import environment
 from fabbench.model.options import (
     IMAGE,
@@ -131,7 +131,7 @@ class Plan:
         return total_s
 
 
-def _folders(text: str) -> tuple[str, ...]:
+def _folders(text: str) -> Paths:
     """Return the absolute paths in a text like PATH; raise ValueError."""
     folders = [folder for folder in text.split(":") if folder]
     if not folders or not all(folder.startswith("/") for folder in folders):
@@ -144,7 +144,7 @@ class Variant:
     """What differs in some of the configurations. With a name only: nothing."""
 
     name: str
-    paths: tuple[str, ...] = option(
+    paths: Paths = option(
         Type(
             "an absolute path that all hosts have, such as /opt/nccl-2.30",
             "DIRECTORY",

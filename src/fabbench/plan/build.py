@@ -151,7 +151,9 @@ def _is_inside_host(inventory: Inventory, work: Work) -> bool:
 
 
 def _search_notes(inventory: Inventory) -> str:
-    return " ".join(distinct(note for _, host in inventory.views() for note in host.search_notes))
+    hosts = [host for _, host in inventory.views()]
+    notes = [note for host in hosts for note in host.search_notes]
+    return " ".join(distinct(notes))
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:

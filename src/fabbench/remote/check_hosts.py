@@ -227,7 +227,8 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
     clock_s = _ahead_s(shell, host)
     _send(shell, script())
     answer = shell.answer(host, _PROBE_S, last=_END_OF_PROBE)
-    return ProbedHost(probe=read_probe([*noise, *answer]), shell=shell, clock_s=clock_s)
+    probe = read_probe([*noise, *answer])
+    return ProbedHost(probe=probe, shell=shell, clock_s=clock_s)
 
 
 def _ahead_s(shell: ProcessStream, host: str) -> float | None:

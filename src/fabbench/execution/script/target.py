@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 
 from fabbench.model.hosts import Inventory
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Paths, distinct
 from fabbench.model.plan import Words
 from fabbench.model.values import frozen
 
@@ -30,7 +30,7 @@ class VariantOverrides:
     mpirun: str = "mpirun"
     interface: str = ""
     inside: Words = ()  # As `ScriptTarget.inside`
-    folders: tuple[str, ...] = ()  # Directories without which nothing of it is started
+    folders: Paths = ()  # Directories without which nothing of it is started
 
 
 @frozen
@@ -53,7 +53,7 @@ class ScriptTarget:
     """Program → path, the same on every host."""
     inside: Words = ()
     """Options of srun that start a program in a container; empty for the host itself."""
-    folders: tuple[str, ...] = ()  # As `VariantOverrides.folders`
+    folders: Paths = ()  # As `VariantOverrides.folders`
     in_container: bool = False  # Whether all that it started ends with it
     chosen_by_variable: bool = True  # Whether FABRIC=LABEL runs one configuration alone
     head: str = ""

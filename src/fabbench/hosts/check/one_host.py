@@ -416,7 +416,8 @@ class Fact:
 
     def of(self, devices: Mapping[str, NodeDevice]) -> dict[str, list[str]]:
         """Return each thing known of devices, with the names of those that have it in common."""
-        names_of = gathered((self.shown(device), name) for name, device in devices.items())
+        shown_of = {name: self.shown(device) for name, device in devices.items()}
+        names_of = gathered((shown, name) for name, shown in shown_of.items())
         names_of.pop("", None)  # of these it is not known
         return names_of
 

@@ -8,8 +8,8 @@ from fabbench.launchers.kubernetes.nodes import (
     Nodes,
     meta_of,
     name_of,
+    node_of,
     requests,
-    spec_of,
     status_of,
     true_condition,
 )
@@ -91,7 +91,7 @@ def _oom_kills(counters: str) -> int:
 
 def _subject(pod: Object) -> str:
     name = name_of(pod)
-    node = spec_of(pod).get("nodeName")
+    node = node_of(pod)
     return f"The pod {name} on {node}" if node else f"The pod {name}"
 
 
@@ -144,7 +144,7 @@ def _explain_lost_node(pod: Object, nodes: Nodes) -> Iterator[Explanation]:
 
     Without `nodes`, nothing is known of them.
     """
-    name = spec_of(pod).get("nodeName")
+    name = node_of(pod)
     node = next((node for node in nodes if node.name == name), None)
     if name and nodes and node is None:
         yield explain("node-lost", _subject(pod), "the node is gone")
@@ -189,7 +189,7 @@ def _image_failure(state: Object, events: Objects) -> str:
 
 def _explain_unscheduled(pod: Object, events: Objects) -> Iterator[Explanation]:
     """Explain a pod without a node, by its condition or else by events, the last one first."""
-    if spec_of(pod).get("nodeName"):
+    if node_of(pod):
         return
     conditions = status_of(pod).get("conditions") or ()
     failures = (event for event in reversed(events) if event.get("reason") == "FailedScheduling")

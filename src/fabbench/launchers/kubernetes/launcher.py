@@ -37,7 +37,7 @@ from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     workload,
 )
-from fabbench.launchers.kubernetes.nodes import Nodes, name_of, spec_of, values_of_label
+from fabbench.launchers.kubernetes.nodes import Nodes, name_of, node_of, spec_of, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.select_nodes import (
     check_choice,
@@ -314,7 +314,7 @@ class KubernetesLauncher(Launcher):
                 container = spec_of(pod)["containers"][0]["name"]
                 connection = PodConnection(api, name_of(pod), container)
                 closing.callback(connection.close)
-                pods[spec_of(pod)["nodeName"]] = connection
+                pods[node_of(pod)] = connection
             yield pods
 
     @override
@@ -422,7 +422,7 @@ def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Objects) -> Iterator[
     yield
     after = _oom_counters(remotes)
     for pod in pods:
-        node = pod["spec"]["nodeName"]
+        node = node_of(pod)
         if node not in before or node not in after:
             continue
         if why := explain_killed(pod, before[node], after[node]):
@@ -436,7 +436,7 @@ def _note_others(api: KubernetesApi, run: str, machines: Sequence[RemoteHost]) -
     for everywhere in (False, True):  # users may see other namespaces, or not
         with contextlib.suppress(MachineError):  # it spoils no execution
             for pod in api.objects("Pod", labels=others, fields=USING_NODES, everywhere=everywhere):
-                if machine := on_node.get(pod["spec"]["nodeName"]):
+                if machine := on_node.get(node_of(pod)):
                     machine.note_other(name_of(pod))
 
 

@@ -122,8 +122,10 @@ def indexed_job(
     program = benchmark_container(spec, ("/bin/bash", "-c", escape_names(script)), container)
     pods = template(spec, program, {label: spec.name}, of_job=True)
     job = _indexed(spec, pods)
-    labels = spec.options.labels
-    made = (manifest(each, spec, job=job, job_spec=job["spec"], labels=labels) for each in objects)
+    made = [
+        manifest(name, spec, job=job, job_spec=job["spec"], labels=spec.options.labels)
+        for name in objects  # parts of manifests.yaml
+    ]
     return *claim_template(spec), *made
 
 
@@ -261,7 +263,8 @@ def _mounted(mounts: Sequence[Mount]) -> list[Object]:
 
 def env_list(env: Variables) -> list[Object]:
     """Return environment variables as in a container spec."""
-    return [{"name": name, "value": escape_argument(value)} for name, value in env.items()]
+    escaped = {name: escape_argument(value) for name, value in env.items()}
+    return [{"name": name, "value": value} for name, value in escaped.items()]
 
 
 def environment(spec: RunSpec) -> list[Object]:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from fabbench.catalog.kubernetes_resources import (
@@ -130,9 +129,12 @@ def read_nodes(
 ) -> Nodes:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     running = (pod for pod in pods if status_of(pod).get("phase") not in _ENDED)
-    pods_on = gathered((spec_of(pod).get("nodeName", ""), pod) for pod in running)
-    read = partial(read_node, all_pods=all_pods)
-    return tuple(read(node, pods_on.get(name_of(node), ())) for node in nodes)
+    pods_on = gathered((node_of(pod), pod) for pod in running)
+
+    def read(node: Object) -> Node:
+        return read_node(node, pods_on.get(name_of(node), ()), all_pods=all_pods)
+
+    return tuple(map(read, nodes))
 
 
 def read_node(node: Object, pods: Objects = (), *, all_pods: bool = True) -> Node:
@@ -268,6 +270,11 @@ def meta_of(thing: Object) -> Object:
 def name_of(thing: Object) -> str:
     """Return an object's name; empty: it has none yet."""
     return str(meta_of(thing).get("name", ""))
+
+
+def node_of(pod: Object) -> str:
+    """Return the node that a pod was put on; empty: none yet."""
+    return str(spec_of(pod).get("nodeName", ""))
 
 
 def labels_of(thing: Object) -> Labels:

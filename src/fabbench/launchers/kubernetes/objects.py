@@ -40,8 +40,8 @@ from fabbench.launchers.kubernetes.nodes import (
     labels_of,
     meta_of,
     name_of,
+    node_of,
     read_nodes,
-    spec_of,
     status_of,
     true_condition,
 )
@@ -190,8 +190,7 @@ def _not_removed(
 
 def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[str, str]:
     """Return the pods whose node is not ready or no longer exists: pod → node."""
-    names = {name_of(thing): spec_of(thing).get("nodeName", "") for thing in objects}
-    node_of_pod = without_empty(names)
+    node_of_pod = without_empty({name_of(thing): node_of(thing) for thing in objects})
     is_lost = {node: _is_node_lost(api, node) for node in set(node_of_pod.values())}
     return {pod: node for pod, node in node_of_pod.items() if is_lost[node]}
 
@@ -303,7 +302,7 @@ def _run_of(thing: Object) -> tuple[str, str]:
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
     """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
     runs = gathered((_run_of(thing), thing) for thing in objects)
-    leftovers = [_leftover(*run, things, now) for run, things in runs.items()]
+    leftovers = [_leftover(things, now) for things in runs.values()]
     return tuple(sorted(leftovers, key=_oldest_first))
 
 
@@ -311,8 +310,9 @@ def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
     return -leftover.age, leftover.run, leftover.namespace
 
 
-def _leftover(run: str, namespace: str, things: Objects, now: datetime) -> Leftover:
+def _leftover(things: Objects, now: datetime) -> Leftover:
     """Return what to delete of one run's objects: those that no other of them owns."""
+    run, namespace = _run_of(things[0])
     metas = [meta_of(thing) for thing in things]
     created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
     uids = {meta["uid"] for meta in metas}
@@ -655,7 +655,7 @@ class JobRun:
     def connections(self, pods: Objects) -> dict[str, PodConnection]:
         """Return a connection to each pod, by the name of its node."""
         return {
-            str(pod["spec"]["nodeName"]): PodConnection(
+            node_of(pod): PodConnection(
                 self._api,
                 name_of(pod),
                 CONTAINER,
@@ -679,7 +679,7 @@ class JobRun:
             return f"The pod {name} is no longer running."
         node = ""  # known of pods that were ready once
         if end.pod in self._ready:
-            node = self._ready[end.pod]["spec"]["nodeName"]
+            node = node_of(self._ready[end.pod])
         if end.was_removed or end.why is None:
             return (
                 f"The pod {end.pod} on {node} was removed. Check its events to see who removed it."
@@ -720,7 +720,7 @@ class JobRun:
             pod = self._watch.last.get(_uid(when_ready), when_ready)
         if not pod:
             return _End(name, why=None, exists=exists)
-        node = spec_of(pod).get("nodeName")
+        node = node_of(pod)
         objects = [self._api.read("Node", node)] if node else []
         why = explain_pod(pod, events, read_nodes(objects))
         return _End(name, why, exists=exists)

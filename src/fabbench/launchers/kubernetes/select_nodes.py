@@ -236,7 +236,8 @@ def _groups(nodes: Nodes, *, named: bool) -> list[list[Node]]:
         zone = node.zone if node.fabric.allocatable or not named else ""
         return node.arch, node.resource, amounts, instance_type, zone
 
-    return [*gathered((in_common(node), node) for node in nodes).values()]
+    alike = gathered((in_common(node), node) for node in nodes)
+    return [*alike.values()]
 
 
 def _closest(nodes: Nodes, count: int) -> Nodes:

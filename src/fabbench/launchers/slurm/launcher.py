@@ -37,7 +37,7 @@ from fabbench.launchers.slurm.job import COMMENT, SlurmJob
 from fabbench.launchers.slurm.render import JOB_NAME, directives, hold_script, requests
 from fabbench.launchers.slurm.scontrol import (
     Partition,
-    SlurmNode,
+    SlurmNodes,
     check_nodes,
     gpus_of,
     idle_alike,
@@ -86,7 +86,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
 
 
 def probe_nodes(
-    login_node: LoginNode, requested: Sequence[SlurmNode], target: Target, needs: Needs
+    login_node: LoginNode, requested: SlurmNodes, target: Target, needs: Needs
 ) -> tuple[Probes, HostRelations]:
     """Probe nodes in a job.
 
@@ -109,7 +109,7 @@ def probe_nodes(
     return probes, HostRelations(unreachable=unreachable)
 
 
-def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> Words:
+def _srun(name: str, requested: SlurmNodes, target: Target) -> Words:
     """Return the command that runs its input, a script, on each of some nodes at once.
 
     The user's time limit and sbatch options are for jobs that measure.
@@ -292,7 +292,7 @@ def _job_around(target: Target) -> str:
     return "" if target.options_as(SlurmOptions).login else os.environ.get("SLURM_JOB_ID", "")
 
 
-def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
+def _nodes(login_node: LoginNode) -> SlurmNodes:
     return nodes(_scontrol_show(login_node, "node"))
 
 
@@ -408,7 +408,7 @@ def _new_job(target: Target, login_node: LoginNode) -> SlurmJob:
     return SlurmJob(login_node, start_timeout_s, target.inherited)
 
 
-def _all_idle(all_nodes: Sequence[SlurmNode], partition: Partition) -> Names:
+def _all_idle(all_nodes: SlurmNodes, partition: Partition) -> Names:
     """Return the nodes of a sweep that names none, and report the choice. Raise MachineError."""
     idle = idle_alike(all_nodes, partition)
     total = sum(map(partition.has, all_nodes))
@@ -437,9 +437,7 @@ def _steps_inside(login_node: LoginNode, target: Target) -> JobSteps:
     return JobSteps(login_node=login_node, job=job, inherited=target.inherited)
 
 
-def _inventory(
-    target: Target, needs: Needs, fit: Sequence[SlurmNode], names: Sequence[str]
-) -> Inventory:
+def _inventory(target: Target, needs: Needs, fit: SlurmNodes, names: Sequence[str]) -> Inventory:
     """Return hosts of these names, with what the catalog and Slurm tell of the nodes in question.
 
     Slurm's count of GPUs is used unless the user gives one.

@@ -111,7 +111,8 @@ def job_state(line: str) -> JobState:
         return job
     status, signal = map(int, match.groups())
     # While a job has not ended, Slurm prints 0:0. What a signal ended has no status of its own.
-    return replace(job, signal=signal, status=status if job.over and not signal else None)
+    exit_status = status if job.over and not signal else None
+    return replace(job, signal=signal, status=exit_status)
 
 
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
@@ -160,6 +161,9 @@ class SlurmNode:
         return f"{self.name} ({self.state}{why})"
 
 
+SlurmNodes: TypeAlias = Sequence[SlurmNode]
+
+
 @frozen
 class Partition:
     """One partition, or several among which Slurm chooses: ``gpu,big``."""
@@ -178,7 +182,7 @@ class Partition:
         return not node.partitions.isdisjoint(self.name.split(","))
 
 
-def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
+def nodes(lines: Iterable[str]) -> SlurmNodes:
     """Parse ``scontrol show node --oneliner``."""
     return tuple(map(_node, records(lines, "NodeName")))
 
@@ -250,8 +254,8 @@ def select_partition(all_partitions: Sequence[Partition], name: str | None) -> P
 
 
 def select_nodes(
-    all_nodes: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
-) -> tuple[SlurmNode, ...]:
+    all_nodes: SlurmNodes, partition: Partition, count: int, named: Sequence[str] = ()
+) -> SlurmNodes:
     """Return the nodes, only `named` ones if any, that a job could get, now or later.
 
     Raise MachineError.
@@ -278,11 +282,14 @@ def select_nodes(
     return fit
 
 
-def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> Names:
+def idle_alike(all_nodes: SlurmNodes, partition: Partition) -> Names:
     """Return the names of a partition's largest set of idle nodes of one type and GPU count."""
+
+    def kind(node: SlurmNode) -> tuple[int, str]:
+        return node.gpus, _type_name(node)
+
     idle = [node for node in all_nodes if partition.has(node) and node.idle]
-    # Number of GPUs and type → names
-    alike = gathered(((node.gpus, _type_name(node)), node.name) for node in idle)
+    alike = gathered((kind(node), node.name) for node in idle)
     largest = max(alike.values(), key=len, default=[])
     return tuple(largest)
 
@@ -292,12 +299,12 @@ def _type_name(node: SlurmNode) -> str:
     return node.entry.name if node.entry else ""
 
 
-def gpus_of(fit: Sequence[SlurmNode]) -> int:
+def gpus_of(fit: SlurmNodes) -> int:
     """Return the number of GPUs that Slurm counts on most of the nodes."""
     return most_common((node.gpus for node in fit), default=0)
 
 
-def type_of(fit: Sequence[SlurmNode]) -> str:
+def type_of(fit: SlurmNodes) -> str:
     """Return the instance type of the nodes; empty if it is not known, or if they differ."""
     types = set(map(_type_name, fit))
     return types.pop() if len(types) == 1 else ""
@@ -307,7 +314,7 @@ _outcome = partial(outcome_in, "fabbench.launchers.slurm", "node_checks.toml")
 
 
 def check_nodes(
-    all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
+    all_nodes: SlurmNodes, partition: Partition, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
     """Check the nodes of a partition, and whether a run could get the required number of them.
 
@@ -345,9 +352,7 @@ def _gpus_of(node: SlurmNode, entry: System | None) -> Check:
     return _outcome(f"gpus.{found}", gpus=counted(node.gpus, "GPU"), entry=entry)
 
 
-def _check_partition(
-    all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None
-) -> Check:
+def _check_partition(all_nodes: SlurmNodes, partition: Partition, required: int | None) -> Check:
     """Check whether a run would get its nodes."""
     try:
         fit = select_nodes(all_nodes, partition, required or 1)
@@ -356,7 +361,7 @@ def _check_partition(
     return _outcome("partition.usable", fit=len(fit), all=len(all_nodes))
 
 
-def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
+def nodes_table(nodes: SlurmNodes) -> Overview:
     """Return nodes as a table, for `fabbench check`."""
     header = ("NAME", "INSTANCE-TYPE", "GPU", "EFA", "CPUS", "PARTITIONS", "STATE")
     records: list[dict[str, object]] = [

@@ -71,7 +71,8 @@ class SshLauncher(Launcher):
             relations = host_relations(target, probed)
         # A host without a connection has no answer.
         last = {name: answers.get(name, results[name]) for name in names}
-        unreachable = {name: in_one_line(error) for name, error in failed(last).items()}
+        whys = failed(last)
+        unreachable = {name: in_one_line(error) for name, error in whys.items()}
         return Examined(
             probes=probes, relations=replace(relations, unreachable=unreachable, openings=openings)
         )
@@ -127,7 +128,8 @@ def _probe_usable(
 def of_different_machines(probes: Probes) -> Probes:
     """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
     # One that does not tell its identity counts as another.
-    names_of_machine = gathered((each.identity or name, name) for name, each in probes.items())
+    machines = {name: each.identity or name for name, each in probes.items()}
+    names_of_machine = gathered((machine, name) for name, machine in machines.items())
     for same in names_of_machine.values():
         if len(same) > 1:
             names = " and ".join(same)
