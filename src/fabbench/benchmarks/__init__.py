@@ -27,6 +27,7 @@ Reading: TypeAlias = Point | Record
 
 Points at once, and the full record once its execution has ended.
 """
+LogReadings: TypeAlias = Sequence[Reading]
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """Ends a fragment of a torn line.
@@ -46,7 +47,7 @@ class Reader(Protocol):
     read. It does not handle how steps end: `fabbench.logs.stream_group` adds that to the records.
     """
 
-    def feed(self, line: Line) -> Sequence[Reading] | None:
+    def feed(self, line: Line) -> LogReadings | None:
         """Read one line.
 
         None: not a line of this benchmark, and no sign that its output begins here.
@@ -63,14 +64,14 @@ class Reader(Protocol):
         del rank
         return None
 
-    def mark(self, marker: Marker) -> Sequence[Reading]:
+    def mark(self, marker: Marker) -> LogReadings:
         """Handle fabbench's own begin and end markers around a step.
 
         Each step is a record of its own.
         """
         return self.close() if marker.kind == "begin" else ()
 
-    def close(self) -> Sequence[Reading]:
+    def close(self) -> LogReadings:
         """End the text: return what is left, complete or not.
 
         The reader can be fed again afterwards.

@@ -13,7 +13,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import assert_never
 
-from fabbench.benchmarks import Reader, Reading, consistency
+from fabbench.benchmarks import LogReadings, Reader, Reading, consistency
 from fabbench.benchmarks.events import (
     Ahead,
     Begin,
@@ -509,7 +509,7 @@ class Assembler(Reader):
         """What that marker states of each execution: `ranks`, or nothing."""
 
     @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
+    def feed(self, line: Line) -> LogReadings | None:
         # Return what the line completes; None: it is of another program, or of the next execution.
         execution = self.execution
         if execution is not None:
@@ -524,7 +524,7 @@ class Assembler(Reader):
         return self.execution is not None or self._is_marked or self._table.failing in text
 
     @override
-    def mark(self, marker: Marker) -> Sequence[Reading]:
+    def mark(self, marker: Marker) -> LogReadings:
         before = super().mark(marker)  # a begin marker ends the execution above it
         self._ahead.clear()
         begins = marker.kind == "begin"
@@ -535,7 +535,7 @@ class Assembler(Reader):
         return before
 
     @override
-    def close(self) -> Sequence[Reading]:
+    def close(self) -> LogReadings:
         execution = self.execution
         transport = self._transport
         self.execution = None
@@ -551,7 +551,7 @@ class Assembler(Reader):
             return (record,)  # Its points were returned as they were read
         return (*record.points, record)  # only now it is known which rows count
 
-    def _assemble(self, events: Events) -> Sequence[Reading] | None:
+    def _assemble(self, events: Events) -> LogReadings | None:
         """Add events to the executions that they are about.
 
         None if all are about the next one: another benchmark may read the line, too.
@@ -565,7 +565,7 @@ class Assembler(Reader):
             return readings
         return () if is_claimed else None
 
-    def _add_event(self, event: Event) -> Sequence[Reading]:
+    def _add_event(self, event: Event) -> LogReadings:
         # Return what the event completes. What is about the next execution waits for its beginning;
         # anything else is about the open one, or opens one.
         match event:
@@ -585,19 +585,19 @@ class Assembler(Reader):
                 self._opened().add(event)
         return ()
 
-    def _add_row(self, printed: RowLine) -> Sequence[Reading]:
+    def _add_row(self, printed: RowLine) -> LogReadings:
         execution = self._opened()
         row = execution.consistent_row(printed)
         if row is None:
             return ()
         return execution.count_row(row)
 
-    def _begin_execution(self) -> Sequence[Reading]:
+    def _begin_execution(self) -> LogReadings:
         """Begin an execution, with what was said ahead of it.
 
         Of a table with notes ahead, that includes the notes below the rows of the one before.
         """
-        readings: Sequence[Reading] = ()
+        readings: LogReadings = ()
         notes: list[Note] = []
         before = self.execution
         if before is not None:

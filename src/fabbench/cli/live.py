@@ -4,7 +4,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,7 @@ from fabbench.runs.sweep import Progress, readings_of
 from fabbench.sweep.values import Round
 
 if TYPE_CHECKING:
-    from fabbench.counters.snapshot import Traffic
+    from fabbench.counters.snapshot import Moved
 
 TICK_S = 1.0
 SIGN_OF_LIFE_S = 30.0  # lines come at least this often, where nothing can change
@@ -132,7 +132,7 @@ class RunScreen(_Screen, Watcher):
         super().__init__(*show, **more)
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
-        self._traffic: Mapping[str, Traffic] = {}
+        self._traffic: Moved = {}
         # Gets the NICs' rates while an execution runs; None: they are not read, as nothing is drawn
         self.nics = self._remember_traffic if self._show is not None else None
 
@@ -174,7 +174,7 @@ class RunScreen(_Screen, Watcher):
         with self._lock:
             self._write(self._with_number([sentence]))
 
-    def _remember_traffic(self, hosts: "Mapping[str, Traffic]") -> None:
+    def _remember_traffic(self, hosts: "Moved") -> None:
         self._traffic = hosts
 
     def _with_number(self, parts: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from typing import Literal, TypeGuard
 from fabbench.counters.findings import WITHOUT_ROWS, Asked, findings
 from fabbench.counters.snapshot import (
     KINDS,
+    Moved,
     NicTraffic,
     Snapshot,
     Traffic,
@@ -69,7 +70,7 @@ class ExecutionCounters:
             if pair.before and pair.after
         }
 
-    def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
+    def of_fabric(self, traffic: Moved) -> dict[str, Traffic]:
         """Return the traffic of the fabric's NICs per host, idle ones too.
 
         Hosts that have none of these are left out.

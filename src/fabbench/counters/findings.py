@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
 from fabbench.counters.congestion import Port, strains
-from fabbench.counters.snapshot import KINDS, NicKind, NicTraffic, Traffic, of_fabric
+from fabbench.counters.snapshot import KINDS, Moved, NicKind, NicTraffic, Traffic, of_fabric
 from fabbench.counters.vocabulary import (
     RETRANSMITTED,
     RX,
@@ -77,7 +77,7 @@ class Shown(NamedTuple):
     """The counters that show it."""
 
 
-def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
+def findings(hosts: Moved, asked: Asked) -> tuple[Finding, ...]:
     """Judge what each host moved while rows were measured.
 
     One finding covers all hosts that show it.
@@ -141,16 +141,14 @@ def one_finding(
 # ---------------------------------------------------------------- where the bytes went
 
 
-def _down(requested: Mapping[str, Traffic]) -> Iterator[Shown]:
+def _down(requested: Moved) -> Iterator[Shown]:
     for host, traffic in requested.items():
         for nic in traffic.nics:
             if nic.up is False:
                 yield Shown(host, f"{nic.name} is down")
 
 
-def _wrong_networks(
-    hosts: Mapping[str, Traffic], requested: Mapping[str, Traffic], asked: Asked
-) -> Iterator[Shown]:
+def _wrong_networks(hosts: Moved, requested: Moved, asked: Asked) -> Iterator[Shown]:
     """Find hosts whose data went over NICs that were not requested."""
     others = _other_fabrics(asked, across=len(hosts) > 1)
     for host, traffic in hosts.items():  # `requested` has the part of it over requested NICs
@@ -194,7 +192,7 @@ def _dwarfs(other: Traffic, wanted: Traffic) -> bool:
     return other.total >= floor and wanted.total < LOW * other.total
 
 
-def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[Shown]:
+def _idle(requested: Moved, fabric: str) -> Iterator[Shown]:
     """Find hosts whose RDMA devices moved nothing: only a benchmark uses these.
 
     An interface always moves something. If the counters of one NIC are unreadable, nothing is
@@ -222,7 +220,7 @@ _SENT = _Direction(TX, "tx", "sent", "sending")
 _RECEIVED = _Direction(RX, "rx", "received", "receiving")
 
 
-def _imbalances(requested: Mapping[str, Traffic], direction: _Direction) -> Iterator[Shown]:
+def _imbalances(requested: Moved, direction: _Direction) -> Iterator[Shown]:
     """Find hosts with NICs that stand out in one direction, unless it is small beside the other.
 
     Those are acknowledgements, which follow the data.
@@ -290,9 +288,7 @@ def _standing_out(counts: Mapping[str, int], mean: float) -> list[str]:
 # ---------------------------------------------------------------- congestion
 
 
-def _congested(
-    hosts: Mapping[str, Traffic], kinds: Collection[NicKind | None]
-) -> Iterator[Finding | None]:
+def _congested(hosts: Moved, kinds: Collection[NicKind | None]) -> Iterator[Finding | None]:
     """Yield a finding for each sign of congestion that is above its limit, or stands out.
 
     `kinds`: of the NICs to judge, and TCP's own; None, for a fabric without NICs, matches none.
@@ -320,7 +316,7 @@ def _first_and_count(sentences: Sequence[str]) -> str:
 # ---------------------------------------------------------------- errors
 
 
-def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
+def _errors(requested: Moved) -> Finding | None:
     # A note; a warning, if any NIC has serious errors, or lost many packets.
     shown: list[Shown] = []
     severity = Severity.NOTE
@@ -363,7 +359,7 @@ def _growth(nic: NicTraffic, names: Iterable[str]) -> int:
     return sum(nic.counters.get(name, 0) for name in names)
 
 
-def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[Shown]:
+def _retransmitted(hosts: Moved) -> Iterator[Shown]:
     """Find hosts whose TCP retransmitted many of the segments that all their programs sent."""
     for host, traffic in hosts.items():
         for tcp in (nic.counters for nic in traffic.nics if nic.kind is NicKind.TCP):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from statistics import fmean
+from typing import TypeAlias
 
 from fabbench.counters.vocabulary import (
     RETRANSMITTED,
@@ -432,6 +433,8 @@ class Traffic:
         return dict(moved.most_common())
 
 
+Moved: TypeAlias = Mapping[str, Traffic]
+"""Host → what its NICs moved."""
 GONE = "It was present before, and missing after."
 
 

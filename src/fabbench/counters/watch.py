@@ -13,6 +13,7 @@ from fabbench.counters.findings import LOW, Asked, Shown, findings, one_finding,
 from fabbench.counters.snapshot import (
     GONE,
     KINDS,
+    Moved,
     NicTraffic,
     Snapshot,
     Traffic,
@@ -43,8 +44,6 @@ _RDMA = {
 }
 _LABELS = {**_RDMA, "tcp": "interfaces"}
 _RDMA_KINDS = [KINDS[fabric] for fabric in _RDMA]
-Moved: TypeAlias = Mapping[str, Traffic]
-"""Host → what its NICs moved."""
 
 
 class HostSamples:

@@ -169,6 +169,7 @@ class RankState:
 
 Ranks = dict[int, RankState]
 """Rank (of the job, where it is printed; else of the group) → its state."""
+Groups: TypeAlias = Mapping[Group, Ranks]
 
 
 @dataclass(slots=True)
@@ -181,7 +182,7 @@ class Hangs:
     """Whether ranks that wait may be no error: nothing says that they gave up."""
     groups: dict[Group, Ranks] = field(default_factory=dict)
     """Process group → what is known of its ranks."""
-    job: Mapping[Group, Ranks] = field(default_factory=dict)
+    job: Groups = field(default_factory=dict)
     """The same of all processes of a job, where other outputs have some of them."""
     reports: dict[str, dict[str, None]] = field(default_factory=dict)
     """First line of what a report says → the lines below it."""
@@ -331,7 +332,7 @@ class Hangs:
         if not self.laggards:
             yield from reports
 
-    def _with_pending_waits(self) -> Mapping[Group, Ranks]:
+    def _with_pending_waits(self) -> Groups:
         """Return the groups, with the waits of which no line names the group added.
 
         They belong to the only group that there is; of several, to one without a name. What
@@ -349,7 +350,7 @@ class Hangs:
                     _add_wait(ranks.setdefault(rank, RankState()), wait)
         return groups
 
-    def _timeout_finding(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Finding:
+    def _timeout_finding(self, groups: Groups, waiting: Sequence[Group]) -> Finding:
         """Return which ranks wait in what, and who is behind; `waiting`: groups with such ranks."""
         # Groups of one name, such as those of tensor parallelism, are one in the sentences.
         by_name: dict[Group, Ranks] = {}
@@ -371,7 +372,7 @@ class Hangs:
             return replace(timeout, severity=Severity.WARNING)
         return timeout
 
-    def _who_is_behind(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> "Behind":
+    def _who_is_behind(self, groups: Groups, waiting: Sequence[Group]) -> "Behind":
         """Return who is behind: first where ranks called different collectives, else who is late.
 
         Different collectives are an error of the program, and may be why ranks are late.
@@ -388,7 +389,7 @@ class Hangs:
         explained = [behind for behind in possible if behind.sentence]
         return (program_errors or explained or possible)[0]
 
-    def _watchdog_finding(self, groups: Mapping[Group, Ranks]) -> Finding:
+    def _watchdog_finding(self, groups: Groups) -> Finding:
         """Return whose watchdog is stuck, and who had queued the fewest collectives, if known."""
         queues = _queue_lengths(groups)
         behind = ""
@@ -428,7 +429,7 @@ def _group_named(text: str) -> Group:
     return Group(match[2], match[1]) if match else Group(text)
 
 
-def _is_known(groups: Mapping[Group, Ranks], rank: int, wait: RankState) -> bool:
+def _is_known(groups: Groups, rank: int, wait: RankState) -> bool:
     """Return whether one of the groups has the call in which a rank waits, already."""
     states = [ranks.get(rank, RankState()) for ranks in groups.values()]
     calls = wait.calls.items()  # the number and the call in which it waits
@@ -508,7 +509,7 @@ def _different_calls(calls: Mapping[int, Call], where: str = "that number") -> B
     return Behind(f"{sentence}: {_PROGRAM}.", rank_numbers(whom).lower(), is_program=True)
 
 
-def _different_names(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
+def _different_names(groups: Groups) -> Iterator[Behind]:
     """Yield each number at which ranks of a group called collectives of different names.
 
     Also of groups in which none waits now. Sizes may differ between ranks.
@@ -529,7 +530,7 @@ Busy: TypeAlias = Mapping[int, Group]
 """Rank → the group that it waits in."""
 
 
-def _crossed_waits(groups: Mapping[Group, Ranks], waiting: Waiting, busy: Busy) -> Behind:
+def _crossed_waits(groups: Groups, waiting: Waiting, busy: Busy) -> Behind:
     """Return that ranks for which one group waits wait themselves in another group, if they do.
 
     Where two groups wait so for each other, ranks called them in another order: a deadlock of the
@@ -625,7 +626,7 @@ def _queued_behind(state: RankState) -> str:
     return f", {behind} more are queued behind it" if behind > 0 else ""
 
 
-def _queue_lengths(groups: Mapping[Group, Ranks]) -> dict[int, int]:
+def _queue_lengths(groups: Groups) -> dict[int, int]:
     """Return rank → how many collectives are in the queue of its watchdog, where it is known."""
     return {
         rank: state.queued

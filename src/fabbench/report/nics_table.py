@@ -1,10 +1,10 @@
 """Traffic of NICs: tables below a run, lines beside the live table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fabbench.counters.findings import amount, balance, rate
-from fabbench.counters.snapshot import NicTraffic, Traffic
+from fabbench.counters.snapshot import Moved, NicTraffic, Traffic
 from fabbench.counters.vocabulary import RX, TX
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
 from fabbench.report.table import Table, cut, grid_pieces
@@ -14,7 +14,7 @@ COLUMNS = 64  # Width of the live view
 _NAME_WIDTH = COLUMNS - 38  # Width of the names in it
 
 
-def table(hosts: Mapping[str, Traffic], *, title: str = "NICs", most: int = MAX_NICS) -> Table:
+def table(hosts: Moved, *, title: str = "NICs", most: int = MAX_NICS) -> Table:
     """Lay out what the NICs of each host moved, with a line of balance per host.
 
     Pass the NICs to show (`traffic.of_fabric`); of a host with more than `most`, all are one line.
@@ -121,7 +121,7 @@ def _balances(traffic: Traffic) -> Iterator[str]:
             yield f"{name} max/mean {ratio}, cv {variation}"
 
 
-def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
+def live(hosts: Moved, *, max_lines: int = 16) -> list[str]:
     """Format the current rates, from each host's last two snapshots.
 
     There are at most `max_lines` lines of `COLUMNS` columns. NICs are listed one by one if those of

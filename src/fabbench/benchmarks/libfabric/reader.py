@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
-from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks import LogReadings, Reader, Reading
 from fabbench.benchmarks.commands import read_command_line, whole_number
 from fabbench.benchmarks.consistency import (
     ANYTHING,
@@ -511,7 +511,7 @@ class PairReader(Reader):
         """What a line above the next table states of it."""
 
     @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
+    def feed(self, line: Line) -> LogReadings | None:
         pair = self._pair
         process = pair.process_at(line.stream) if pair.is_open else None
         # Inside a block of fi_info, its lines come first.
@@ -526,7 +526,7 @@ class PairReader(Reader):
         return readings
 
     @override
-    def mark(self, marker: Marker) -> Sequence[Reading]:
+    def mark(self, marker: Marker) -> LogReadings:
         """Read a marker of a fabbench script; return the results of the pair that it ends."""
         facts = marker.facts
         begins = marker.kind == "begin"
@@ -549,7 +549,7 @@ class PairReader(Reader):
         return before
 
     @override
-    def close(self) -> Sequence[Reading]:
+    def close(self) -> LogReadings:
         # End the pair: what all its processes printed is one record. Then a new one may begin.
         pair = self._pair
         self._pair = _new_pair(self._table)
@@ -575,7 +575,7 @@ class PairReader(Reader):
 
     # -- what a line means
 
-    def _assemble(self, events: Events, line: Line) -> Sequence[Reading] | None:
+    def _assemble(self, events: Events, line: Line) -> LogReadings | None:
         """Add events to the process that they are about, which may begin or end a pair.
 
         None for a heading, which is kept for the next table: the line may be another benchmark's.
@@ -604,7 +604,7 @@ class PairReader(Reader):
             readings += self._add(event, process)
         return readings
 
-    def _begin_process(self, stream: Stream) -> Sequence[Reading]:
+    def _begin_process(self, stream: Stream) -> LogReadings:
         """Begin another process of a stream; return what ends with that.
 
         It is of a new pair, except in a step, which may have several processes per stream.
@@ -613,7 +613,7 @@ class PairReader(Reader):
         self._pair.process_at(stream, begins=True)
         return before
 
-    def _add(self, event: Event, process: Process) -> Sequence[Reading]:
+    def _add(self, event: Event, process: Process) -> LogReadings:
         """Add what a line says to the process that it is about."""
         match event:
             case RowLine():

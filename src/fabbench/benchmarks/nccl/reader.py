@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from fabbench.benchmarks import Reader, Reading, Shortcut
+from fabbench.benchmarks import LogReadings, Reader, Reading, Shortcut
 from fabbench.benchmarks.consistency import ranks_of_hosts
 from fabbench.benchmarks.events import Fail, Note, RowLine
 from fabbench.benchmarks.executions import Execution, Table
@@ -302,7 +302,7 @@ class NcclReader(Reader):
         """The last line, if it may go on in the next: a terminal ended it."""
 
     @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
+    def feed(self, line: Line) -> LogReadings | None:
         # Return what the line completes: points of rows, and the record of an execution that ended
         # above it. None: it is not of nccl-tests.
         line = line._replace(text=row_texts(line.text)[-1])  # of a table in Markdown, the cells
@@ -325,7 +325,7 @@ class NcclReader(Reader):
             self._open_execution(execution)
         return [*before, *execution.add_rows(rows)]
 
-    def _read_no_row(self, line: Line) -> Sequence[Reading] | None:
+    def _read_no_row(self, line: Line) -> LogReadings | None:
         """Read a line that is no row; one that ends an execution returns what that measured.
 
         None: it is not of nccl-tests, though it may name the program of the next execution.
@@ -344,7 +344,7 @@ class NcclReader(Reader):
             return self._end_execution() or None
         rank = line.stream.rank
         execution = self._execution
-        before: Sequence[Reading] = ()
+        before: LogReadings = ()
         if execution is not None and execution.ended_above(parsed, rank):
             before = self._end_execution()
         opened = self._execution or self._open_execution(self._new_execution())
@@ -356,7 +356,7 @@ class NcclReader(Reader):
         return self._execution.fast_path(rank) if self._execution is not None else None
 
     @override
-    def close(self) -> Sequence[Reading]:
+    def close(self) -> LogReadings:
         readings = self._end_execution()
         self._case_ahead = None
         self._is_foreign = False

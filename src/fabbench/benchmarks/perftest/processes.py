@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import cast
 
-from fabbench.benchmarks import Reading
+from fabbench.benchmarks import LogReadings
 from fabbench.benchmarks.events import (
     Ahead,
     End,
@@ -306,7 +306,7 @@ class Process(Execution):
 
     # -- rows
 
-    def add_row(self, printed: RowLine) -> Sequence[Reading]:
+    def add_row(self, printed: RowLine) -> LogReadings:
         """Add a row; return its points: none if it cannot be one of this table."""
         row = self.read(printed)
         if row is None:
@@ -365,12 +365,12 @@ class Terminal:
         self._is_below_rule = False
         """Whether the last line was a rule, and not below rows."""
 
-    def feed(self, line: Line) -> Sequence[Reading] | None:
+    def feed(self, line: Line) -> LogReadings | None:
         """Return what a line completes; None if it is not of perftest."""
         with_blanks = line.text.replace("\xa0", " ").replace("&nbsp;", " ")
         return self._read_plain(line._replace(text=lines.MARKS.sub("", with_blanks)))
 
-    def _read_plain(self, line: Line) -> Sequence[Reading] | None:
+    def _read_plain(self, line: Line) -> LogReadings | None:
         """Read a line without the marks of documents: a row, a line with a kind, or another one.
 
         A line with a kind has notes, and may begin a process.
@@ -400,7 +400,7 @@ class Terminal:
         is_below_rows = process is not None and process.has_header and bool(process.rows)
         self._is_below_rule = lines.RULE.fullmatch(text) is not None and not is_below_rows
 
-    def _add_without_kind(self, events: Events | None) -> Sequence[Reading] | None:
+    def _add_without_kind(self, events: Events | None) -> LogReadings | None:
         """Add a line without a kind: a fact, or what is left of a row.
 
         None for one about the next process: the line may be another benchmark's.
@@ -415,7 +415,7 @@ class Terminal:
             self.process.add_event(event)
         return ()
 
-    def _add_of_kind(self, line: Line, notes: Sequence[Note], events: Events) -> Sequence[Reading]:
+    def _add_of_kind(self, line: Line, notes: Sequence[Note], events: Events) -> LogReadings:
         """Add a line to the process that its kind (the first note) shows; return its points."""
         kind, value, *_ = notes[0]
         process = self._process_of(kind, value)
@@ -425,7 +425,7 @@ class Terminal:
                 # A table with a rule above it has one below it, too: the end that is expected.
                 process.record.finished = False if self._is_below_rule else None
             process.indented = line.text[:1].isspace()
-        readings: Sequence[Reading] = ()
+        readings: LogReadings = ()
         for event in events:
             if isinstance(event, RowLine):
                 readings = process.add_row(event)

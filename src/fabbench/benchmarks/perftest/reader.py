@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks import LogReadings, Reader
 from fabbench.benchmarks.commands import as_fact
 from fabbench.benchmarks.consistency import unmeasured
 from fabbench.benchmarks.executions import points_by_line
@@ -30,7 +30,7 @@ class PerftestReader(Reader):
         """The last one that fabbench marked."""
 
     @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
+    def feed(self, line: Line) -> LogReadings | None:
         terminal = self._terminals.get(line.stream)
         if terminal is None:
             terminal = self._terminals[line.stream] = Terminal(line.stream, self._step)
@@ -45,7 +45,7 @@ class PerftestReader(Reader):
         return [*readings, *self._group(*ended, *with_side)]
 
     @override
-    def mark(self, marker: Marker) -> Sequence[Reading]:
+    def mark(self, marker: Marker) -> LogReadings:
         if marker.kind != "begin":
             return ()
         # Return what this step ends: the readings of earlier processes.
@@ -53,7 +53,7 @@ class PerftestReader(Reader):
         before = self._step
         # All steps of one execution of fabbench are one run, number 0: it goes on in this step.
         if is_ours and before.execution == marker.execution:
-            readings: Sequence[Reading] = self._end_terminals()
+            readings: LogReadings = self._end_terminals()
         else:
             readings = self.close()
             self._runs = {0: []} if is_ours else {}
@@ -61,7 +61,7 @@ class PerftestReader(Reader):
         return readings
 
     @override
-    def close(self) -> Sequence[Reading]:
+    def close(self) -> LogReadings:
         ended = self._end_terminals()
         runs = self._runs
         self._runs = {}

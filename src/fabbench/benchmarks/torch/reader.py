@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks import LogReadings, Reader
 from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
     is_ordered,
@@ -263,7 +263,7 @@ class TorchReader(Reader):
         self._marker: Marker | None = None  # The last one of fabbench
 
     @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
+    def feed(self, line: Line) -> LogReadings | None:
         assembler = self._assembler_of(line.stream)
         if assembler.execution is None and TABLE.failed.fullmatch(line.text):
             # An error of any rank is the failure of a table that is open in another stream.
@@ -281,12 +281,12 @@ class TorchReader(Reader):
         return assembler
 
     @override
-    def mark(self, marker: Marker) -> Sequence[Reading]:
+    def mark(self, marker: Marker) -> LogReadings:
         self._marker = marker
         assemblers = self._by_stream.values()
         return [reading for assembler in assemblers for reading in assembler.mark(marker)]
 
     @override
-    def close(self) -> Sequence[Reading]:
+    def close(self) -> LogReadings:
         assemblers = self._by_stream.values()
         return [reading for assembler in assemblers for reading in assembler.close()]
