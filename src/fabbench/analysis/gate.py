@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import UNUSABLE, Column, ColumnRows, Figure
 from fabbench.analysis.compare import (
@@ -33,6 +33,7 @@ from fabbench.analysis.statistics import (
     loss_test,
     repeats_within,
 )
+from fabbench.model import records
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import key_words
@@ -40,6 +41,8 @@ from fabbench.model.units import format_decimal, format_percent, format_size, fo
 from fabbench.plan.gates import AT_LEAST, Gate, require_limits
 
 _Inputs: TypeAlias = Sequence[tuple[Column, ColumnRows]]
+_said = partial(records.sentence, "fabbench.analysis", "gates.toml")
+"""Return what is said of a gate by its code, with the values that are in it."""
 
 
 class _Remark(NamedTuple):
@@ -108,22 +111,17 @@ def _gate_remarks(
     remarks = list(_remarks_on_trust(gate, columns, strict=strict))
     lacking = _columns_without_metric(gate, pair)
     if lacking:
-        where = " and ".join(lacking)
-        text = f"{gate.text} matched no data: there is no {_name_of(gate)} in {where}."
+        text = _said("metric-missing", gate=gate, where=" and ".join(lacking))
         return [*remarks, _Remark(text, breach=True)]
     remarks += _Check(gate, comparison, strict=strict).remarks()
     return remarks
-
-
-def _name_of(gate: Gate) -> str:
-    return gate.metric.name
 
 
 def _columns_without_metric(gate: Gate, pair: _Inputs) -> list[str]:
     """Return the columns that lack the metric of a gate and need it."""
     if gate.is_ratio:  # of whatever metric the comparison has
         return []
-    metric = _name_of(gate)
+    metric = gate.metric.name
     needed = pair if gate.needs_baseline else pair[:1]
     return [column.label for column, rows in needed if metric not in rows.metrics()]
 
@@ -158,11 +156,12 @@ def _remarks_on_trust(gate: Gate, columns: Sequence[Column], *, strict: bool) ->
         if outcome is not Outcome.OK:
             reasons = (log.reason for log in column.logs if log.outcome is outcome)
             reason = next(reasons, None) or "no reason given"
-            effect = ", and passes no gate" if number == 0 else ""
-            text = f"{gate.text}: {column.label} is {outcome}{effect}: {reason}"
-            yield _Remark(text, breach=number == 0)
+            in_question = number == 0
+            code = "not-ok.in-question" if in_question else "not-ok"
+            text = _said(code, gate=gate, column=column, outcome=outcome, reason=reason)
+            yield _Remark(text, breach=in_question)
         elif not all(log.shows_end for log in column.logs):
-            text = f"{gate.text}: the end of {column.label} is not shown: it may lack sizes."
+            text = _said("end-not-shown", gate=gate, column=column)
             yield _Remark(text, breach=strict, undecided=True)
 
 
@@ -209,7 +208,7 @@ class _Check:
         self._sections = comparison.sections
         if not gate.is_ratio:  # the comparison's own sections may have another metric
             self._sections = sections_of(
-                comparison.inputs, _name_of(gate), comparison.allowed, level=comparison.level
+                comparison.inputs, gate.metric.name, comparison.allowed, level=comparison.level
             )
         self._level = comparison.level / max(len(self._sections), 1)
         self._name = _label_and_run(comparison.columns[0])
@@ -220,9 +219,7 @@ class _Check:
         remarks = [each for section in self._sections for each in self._remarks_on(section)]
         yield from remarks
         if not any(each.answers for each in remarks):
-            gate = self._gate
-            what = f"no {_name_of(gate)} {gate.where} could be checked"
-            yield _Remark(f"{gate.text} matched no data: {what}.", breach=True)
+            yield self._remark("nothing-checked", breach=True)
 
     def _remarks_on(self, section: ComparisonSection) -> Iterator[_Remark]:
         """Yield how the first column, the one in question, passes the gate at its sizes.
@@ -241,10 +238,15 @@ class _Check:
         if self._gate.needs_baseline:
             yield from self._compared_with_baseline(section, rows)
 
-    def _remark(self, text: str, *, breach: bool = False, undecided: bool = False) -> _Remark:
-        """Return a remark that begins with the gate."""
-        gate = self._gate.text
-        return _Remark(f"{gate}: {text}", breach, undecided=undecided)
+    def _remark(
+        self, code: str, *, breach: bool = False, undecided: bool = False, **values: object
+    ) -> _Remark:
+        """Return a remark with a sentence that has these values."""
+        return _Remark(self._words(code, **values), breach, undecided=undecided)
+
+    def _words(self, code: str, **values: object) -> str:
+        names = {"name": self._name, "base_name": self._base_name}
+        return _said(code, gate=self._gate, **names, **values)
 
     def _remark_if_vanished(
         self, section: ComparisonSection, row: ComparisonRow
@@ -253,8 +255,8 @@ class _Check:
         base = row.figures[BASE]
         if base is not None:
             figure = section.scale.quantity(base.value)
-            gone = f"is missing from {self._name}; the baseline has {figure}."
-            yield self._remark(f"{_where(section, row.size)} {gone}", breach=True)
+            at = _where(section, row.size)
+            yield self._remark("vanished", at=at, figure=figure, breach=True)
 
     def _why_not_compared(self, row: ComparisonRow, base: Figure | None) -> str:
         """Return why a row cannot be compared; empty if it can."""
@@ -281,10 +283,9 @@ class _Check:
             if tested.limit > -math.inf:  # else no loss is too large
                 bounded.append(tested)
         yield from self._judged_by_statistics(section, bounded)
-        where = _where(section)
         for why, sizes in skipped.items():
-            at = f"at {format_sizes(sizes)}: {why}."
-            yield self._remark(f"{where} was not compared {at}")
+            at = format_sizes(sizes)
+            yield self._remark("not-compared", what=_where(section), sizes=at, why=why)
 
     def _compared(
         self, rows: Iterable[ComparisonRow], skipped: dict[str, list[int]]
@@ -323,7 +324,8 @@ class _Check:
             lost = _loss(section, compared) - rounded > allowed * (1 + 1e-9)
         if not lost:
             return _Remark(compared=True)
-        return self._remark(f"{self._difference_words(section, compared)}.", breach=True)
+        difference = self._difference_words(section, compared)
+        return self._remark("lost", difference=difference, breach=True)
 
     def _lowest_log_ratio(self, section: ComparisonSection, compared: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
@@ -351,34 +353,40 @@ class _Check:
         for each in tested:
             shown = each.size in loss.shown
             if shown and each.is_shown:
-                yield self._remark(self._breach_words(section, each), breach=True)
+                yield self._shown_loss(section, each)
             elif shown or each.size in loss.possible:
                 unclear.append(each)
         if unclear:
-            text = self._unclear_words(section, unclear)
-            yield self._remark(text, breach=self._strict, undecided=True)
+            yield self._unclear_loss(section, unclear)
 
-    def _breach_words(self, section: ComparisonSection, tested: _Tested) -> str:
-        difference = self._difference_words(section, tested.compared)
-        pair = tested.pair
-        counts = f"{len(pair.new)} and {len(pair.base)} executions"
-        return f"{difference} ({_interval_words(section, tested)}; {counts})."
+    def _shown_loss(self, section: ComparisonSection, tested: _Tested) -> _Remark:
+        return self._remark(
+            "lost.shown",
+            breach=True,
+            difference=self._difference_words(section, tested.compared),
+            interval=_interval_words(section, tested),
+            count=len(tested.pair.new),
+            base_count=len(tested.pair.base),
+        )
 
-    def _unclear_words(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> str:
+    def _unclear_loss(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
         # Quoted is the size at which the largest loss is possible.
         worst = min(unclear, key=lambda each: each.test.low)
-        sizes = format_sizes([each.size for each in unclear])
         once = any(each.test.once for each in unclear)
-        remedy = would_decide([self._repeats_to_decide(each) for each in unclear], once=once)
-        new = section.scale.quantity(worst.compared.new.value)
-        base = section.scale.quantity(worst.compared.base.value)
-        both = f"{new} in {self._name} and {base} in {self._base_name}"
-        beyond = "a ratio below" if self._gate.is_ratio else "a loss of more than"
-        allowed = f"{beyond} {self._allowed_words(section)}"
-        lost = f"{_loss_words(section, worst.test.low)} at {format_size(worst.size)}"
-        return (
-            f"{_where(section)}: {allowed} is neither shown nor excluded at {sizes}. "
-            f"{lost} cannot be excluded ({both}; {_interval_words(section, worst)}); {remedy}."
+        write = section.scale.quantity
+        return self._remark(
+            "unclear.ratio" if self._gate.is_ratio else "unclear",
+            breach=self._strict,
+            undecided=True,
+            what=_where(section),
+            allowed=self._allowed_words(section),
+            sizes=format_sizes([each.size for each in unclear]),
+            lost=_loss_words(section, worst.test.low),
+            size=format_size(worst.size),
+            new=write(worst.compared.new.value),
+            base=write(worst.compared.base.value),
+            interval=_interval_words(section, worst),
+            remedy=would_decide([self._repeats_to_decide(each) for each in unclear], once=once),
         )
 
     def _repeats_to_decide(self, tested: _Tested) -> int | None:
@@ -388,19 +396,16 @@ class _Check:
         return repeats_within(tested.pair, abs(difference - tested.limit), self._level)
 
     def _difference_words(self, section: ComparisonSection, compared: _Compared) -> str:
-        new = section.scale.quantity(compared.new.value)
-        base = section.scale.quantity(compared.base.value)
-        at = _where(section, compared.row.size)
-        allowed = self._allowed_words(section)
-        if self._gate.is_ratio:
-            ratio = format_decimal(compared.ratio, 2)
-            than = f"{ratio} times as good as"
-            expected = f"expected at least {allowed}"
-        else:
-            than = f"{self._lost_words(section, compared)} worse than"
-            expected = f"{allowed} is allowed"
-        text = f"{at} is {new} in {self._name}, {than} {base}"
-        return f"{text} in {self._base_name}; {expected}"
+        write = section.scale.quantity
+        return self._words(
+            "worse.ratio" if self._gate.is_ratio else "worse",
+            at=_where(section, compared.row.size),
+            new=write(compared.new.value),
+            base=write(compared.base.value),
+            ratio=format_decimal(compared.ratio, 2),
+            lost=self._lost_words(section, compared),
+            allowed=self._allowed_words(section),
+        )
 
     def _lost_words(self, section: ComparisonSection, compared: _Compared) -> str:
         """Write a loss as the gate writes its tolerance."""
@@ -429,15 +434,15 @@ class _Check:
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:  # as floats are not exact
             return _Remark(compared=True)
-        figure = section.scale.quantity(new.value)
-        measured = f"{_where(section, size)} is {figure} in {self._name}"
+        write = section.scale.quantity
+        values: dict[str, Any] = {
+            "at": _where(section, size),
+            "figure": write(new.value),
+            "limit": write(bound) + share,
+        }
         if beyond <= new.step / 2:
-            why = "The limit is within half of its last printed digit, so it is undecided."
-            return self._remark(f"{measured}. {why}", breach=self._strict, undecided=True)
-        wanted = section.scale.quantity(bound)
-        end = "least" if least else "most"
-        text = f"{measured}; expected at {end} {wanted}{share}."
-        return self._remark(text, breach=True)
+            return self._remark("limit.rounding", **values, breach=self._strict, undecided=True)
+        return self._remark("limit.least" if least else "limit.most", **values, breach=True)
 
     def _ceiling(self, section: ComparisonSection, size: int) -> float:
         """Return the ceiling at a size. Raise RequestError if it is not known."""
@@ -447,8 +452,7 @@ class _Check:
         ceiling = setting.ceiling(section.metric) if setting else None
         if ceiling is None:
             gate = self._gate
-            column = self._column
-            where = f"{_name_of(gate)} at {format_size(size)} in {column.label}"
+            where = f"{gate.metric.name} at {format_size(size)} in {self._column.label}"
             raise RequestError(
                 f"The gate {gate.text} needs a ceiling, and none is known for {where}.",
                 hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from shutil import get_terminal_size
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fabbench.analysis.progress import RunProgress, best, counted_of, name_of, summary
 from fabbench.cli import terminal
@@ -36,6 +36,10 @@ SIGN_OF_LIFE_S = 30.0  # lines come at least this often, where nothing can chang
 _MAX_ROWS = 8  # of the table
 _LINES_AROUND_MATRIX = 7  # The bar, the legend, borders of a few groups, and the cursor's line
 
+_State: TypeAlias = tuple[str, float, float, Sequence[str]]
+"""A line (empty: nothing goes on), how much is done, of what total, and the lines below it."""
+_NOTHING: _State = ("", 0, 1, ())
+
 
 class _Screen:
     """How far something is: drawn every second where it can change, else written now and then."""
@@ -51,11 +55,8 @@ class _Screen:
         self._started = self._written = clock()  # The beginning, and when a line was written last
         self._lock = threading.Lock()  # A tick interrupts anything
 
-    def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
-        """Return how far it is: a line, how much is done, of what total, and the lines below it.
-
-        The line is empty if nothing goes on. `now` is a time of the clock, in seconds.
-        """
+    def state(self, now: float) -> _State:
+        """Return how far it is at a time of the clock, in seconds."""
         raise NotImplementedError
 
     def tick(self) -> None:
@@ -188,11 +189,11 @@ class RunScreen(_Screen, Watcher):
         return f"about {format_duration(left)} left" if left else ""
 
     @override
-    def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
+    def state(self, now: float) -> _State:
         progress = self._progress
         execution = progress.current
-        if execution is None:  # Nothing goes on
-            return "", 0, 1, ()
+        if execution is None:
+            return _NOTHING
         name = f"{name_of(execution)}: running for {format_duration(progress.spent(now))}"
         last = "" if progress.newest is None else f"last {format_size(progress.newest)}"
         sizes = counted_of(progress.measured_count(), len(execution.planned_sizes))
@@ -277,10 +278,10 @@ class SweepScreen(_Screen):
         return sweep_report(readings, document, rows=rows)
 
     @override
-    def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
+    def state(self, now: float) -> _State:
         planned = self._round
-        if planned is None:  # Nothing goes on
-            return "", 0, 1, ()
+        if planned is None:
+            return _NOTHING
         tests = len(planned.tests)
         number = str(planned.number)
         if self._max_rounds:

@@ -6,6 +6,7 @@ The order of the checks is the order of `Outcome`: the first one that applies is
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
@@ -20,6 +21,7 @@ from fabbench.evidence.known_errors import (
     findings_of,
     is_effect,
 )
+from fabbench.model import records
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import (
     MPI_DEBUG,
@@ -174,7 +176,7 @@ def _verdicts(record: Record, proof: Proof, ending: Ending | None) -> Iterator[V
     # The first is the outcome, the others are said beside it.
     if record.wrong:
         checks = counted(record.wrong, "failed check")
-        yield Outcome.CORRUPT, f"The benchmark found wrong data: {checks}."
+        yield _verdict("wrong-data", checks=checks)
     if ending and ending.refused:  # fabbench ended it for that: what follows is only an effect
         yield Outcome.OFF_FABRIC, ending.refused
     if timed_out := _timeout(record, ending):
@@ -188,6 +190,24 @@ def _verdicts(record: Record, proof: Proof, ending: Ending | None) -> Iterator[V
     yield from _network_verdicts(record, proof, _contradictions(record, proof))
     if observed:
         yield Outcome.OBSERVED, _observation(record)
+
+
+class VerdictText(records.Sentence, frozen=True):
+    """What is said of an outcome: a record of verdicts.toml."""
+
+    outcome: Outcome
+
+
+@cache
+def _verdict_texts() -> Mapping[str, VerdictText]:
+    known = records.load("fabbench.evidence", "verdicts.toml", VerdictText)
+    return {each.code: each for each in known}
+
+
+def _verdict(code: str, **values: object) -> Verdict:
+    """Return a verdict of verdicts.toml, with the values that are in its sentence."""
+    known = _verdict_texts()[code]
+    return known.outcome, known.text.format(**values)
 
 
 def _failures(record: Record, ending: Ending | None) -> Iterator[Verdict]:
@@ -375,29 +395,24 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     accepted = benchmark_named(record.benchmark).transports(proof.fabric)
     transport = str(facts.get("transport", "unknown"))
     network = str(facts.get("network", "unknown"))
-    requirement = f"{proof.fabric} was requested"
     if contradicts(transport, accepted):
-        yield Outcome.OFF_FABRIC, f"{requirement}, but {transport} carried the data."
+        yield _verdict("other-transport", proof=proof, transport=transport)
         return  # what carried the data is known
     if (  # no line shows what carried the data: the network that was chosen for it counts
         transport not in accepted
         and proof.fabric not in NO_NETWORK
         and contradicts(network, accepted)
     ):
-        yield Outcome.OFF_FABRIC, f"{requirement}, but the library chose {network} as its network."
+        yield _verdict("other-network", proof=proof, network=network)
     elif link := _other_link(record, proof.fabric):
-        yield Outcome.OFF_FABRIC, f"{requirement}, but the link of the NICs was {link}."
+        yield _verdict("other-link", proof=proof, link=link)
     # Besides what is wrong, what is unknown: its sentence is shown only if nothing is wrong.
     if transport == "libfabric":
-        yield (
-            Outcome.UNPROVEN,
-            f"{requirement}, and the log does not show which libfabric provider carried the data.",
-        )
+        yield _verdict("provider-not-shown", proof=proof)
     elif transport not in accepted:
-        yield Outcome.UNPROVEN, f"{requirement}, and the log does not show what carried the data."
-    elif record.unshown_ranks:  # `evidence_of`: `12 of 16 ranks`
-        of_some = f"the log shows what carried the data of {facts['evidence_of']} only"
-        yield Outcome.UNPROVEN, f"{requirement}, and {of_some}."
+        yield _verdict("transport-not-shown", proof=proof)
+    elif record.unshown_ranks:
+        yield _verdict("some-ranks-not-shown", proof=proof, ranks=facts["evidence_of"])
 
 
 def _domain_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
@@ -405,11 +420,8 @@ def _domain_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     domain = record.facts.get("domain")
     if not proof.domain or domain == proof.domain:
         return
-    requirement = f"Domain {proof.domain} was requested"
-    if domain:
-        yield Outcome.OFF_FABRIC, f"{requirement}, but {domain} was used."
-    else:
-        yield Outcome.UNPROVEN, f"{requirement}, and the log does not show which was used."
+    code = "other-domain" if domain else "domain-not-shown"
+    yield _verdict(code, proof=proof, domain=domain)
 
 
 def _nic_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
@@ -422,8 +434,8 @@ def _nic_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
         return
     wanted, requirement = required  # how many, and who says so
     if nics < wanted:  # more do not contradict it
-        used = "1 was used" if nics == 1 else f"{nics} were used"
-        yield Outcome.OFF_FABRIC, f"{requirement}, but {used}."
+        code = "one-nic" if nics == 1 else "fewer-nics"
+        yield _verdict(code, requirement=requirement, nics=nics)
 
 
 def _wanted_nics(record: Record, proof: Proof) -> tuple[int, str] | None:
@@ -452,16 +464,16 @@ def _device_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     """
     if not proof.devices:
         return
-    requirement = f"Ranks were to use only {listed(proof.devices)}"
+    devices = listed(proof.devices)
     nics = record.facts.get("nics")
     names = str(record.facts.get("devices", "")).split("+")  # of `mlx5_0+mlx5_1`
     others = [name for name in names if name and name not in proof.devices]
     if others:
-        yield Outcome.OFF_FABRIC, f"{requirement}, but used {listed(others)}."
-    elif isinstance(nics, int) and nics > len(proof.devices):
-        yield Outcome.OFF_FABRIC, f"{requirement}, but used {nics} NICs."
+        yield _verdict("other-devices", devices=devices, others=listed(others))
     elif not isinstance(nics, int):
-        yield Outcome.UNPROVEN, f"{requirement}, and the log does not show which NICs were used."
+        yield _verdict("devices-not-shown", devices=devices)
+    elif nics > len(proof.devices):
+        yield _verdict("more-devices", devices=devices, nics=nics)
 
 
 def _node_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
@@ -474,7 +486,7 @@ def _node_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     hosts = record.facts.get("hosts")
     nodes = record.facts.get("nodes", hosts)
     if nodes and proof.nodes not in {hosts, nodes}:
-        yield Outcome.OFF_FABRIC, f"It was to be of {proof.nodes} nodes, and the log is of {nodes}."
+        yield _verdict("other-nodes", proof=proof, nodes=nodes)
 
 
 def _uses_efa(record: Record) -> bool:
