@@ -8,10 +8,12 @@ MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.patterns import lazy
 
@@ -62,21 +64,16 @@ WORDS = (
     "/memory",
 )
 """Each line that is read has one of them."""
-_NAMES: Mapping[str, str] = {
-    "tcp": "socket",
-    "srd": "efa",
-    **dict.fromkeys(("vader", "sm", "smcuda", "sysv", "posix", "cma", "knem", "xpmem"), "shm"),
-    **dict.fromkeys(("cuda_ipc", "rocm_ipc"), "p2p"),
-    **dict.fromkeys(("self", "cuda_copy", "rocm_copy", "gdr_copy"), ""),
-}
-"""A BTL of Open MPI, or a transport of UCX → what it is called here; empty: it carries nothing."""
 _WITHIN_NODE = frozenset({"shm", "p2p"})
-_VERBS = lazy(r"openib|(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 
 
+@lru_cache(maxsize=256)  # a log has few names, on many lines
 def _transport(name: str) -> str:
     """Return what is called here what carries a lane or BTL; empty: nothing that counts."""
-    return "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower())
+    for row in rows_of("transports.csv", "fabbench.benchmarks"):
+        if re.fullmatch(row["name"], name):
+            return row["transport"]
+    return name.lower()
 
 
 def _is_in(memories: Collection[object], operation: str) -> bool:

@@ -21,48 +21,39 @@ from fabbench.benchmarks.tables import (
     Layout,
     Row,
     cell_patterns,
+    columns_of,
     finite,
     read_columns,
     read_figures,
     row_pattern,
     stated,
 )
+from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Line, Point
 from fabbench.model.patterns import lazy
 
-DTYPE_BYTES: Mapping[str, int] = {
-    **dict.fromkeys(("int8", "char", "uint8", "fp8_e4m3", "fp8_e5m2", "f8e4m3", "f8e5m2"), 1),
-    **dict.fromkeys(("half", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "int", "uint32", "float"), 4),
-    **dict.fromkeys(("int64", "uint64", "double"), 8),
+DTYPE_BYTES = {
+    row["dtype"]: int(row["bytes"]) for row in rows_of("dtypes.csv", "fabbench.benchmarks.nccl")
 }
-"""Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
+"""Bytes of each type name that nccl-tests prints."""
 
 # ---------------------------------------------------------------- columns
 
-_EXPONENT = r"e[+-][0-2]?\d\d"
-_NUMBER = rf"(?:0|[1-9]\d{{0,17}})(?:\.\d+)?(?:{_EXPONENT})?"
-_WRONG_ELEMENTS = rf"0|[1-9]\d{{0,17}}|\d(?:\.\d+)?{_EXPONENT}"
-_RELATIVE_ERROR = rf"\d+{_EXPONENT}"
-_NO_NUMBER = "-?nan|-?inf"
-# Two decimals, except for numbers that do not fit with them.
-_FITTED_RATE = r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,17}(?:\.\d)?|[1-9](?:\.\d)?e\+[0-2]?\d\d"
-_FITTED_TIME = r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,17}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+[0-2]?\d\d"
+_NUMBER = r"(?:0|[1-9]\d{0,17})(?:\.\d+)?(?:e[+-][0-2]?\d\d)?"
+_RELATIVE_ERROR = r"\d+e[+-][0-2]?\d\d"
 
+_COLUMNS = columns_of("nccl")
+_REDOP = _COLUMNS["redop|op"]
+_ROOT = _COLUMNS["root"]
+_TIME = _COLUMNS["time"]
+_WRONG = _COLUMNS["#wrong"]
+_STATISTIC = _COLUMNS["i_(min|max|p99)"]
 _ELEMENTS = Column("elements", cell=COUNT)
 _DTYPE = Column(label="dtype", cell="|".join(DTYPE_BYTES))
-_REDOP = Column(label="redop", cell=r"[a-z][a-z_0-9]*")
-_ROOT = Column(label="root", cell=r"-?\d{1,4}")
-_TIME = Column("time", exponent=-6, cell=f"{_FITTED_TIME}|{_NO_NUMBER}")
-_MILLISECONDS = Column("time", exponent=-3, cell=f"{_NUMBER}|{_NO_NUMBER}")
-_ALGBW = Column("algbw", exponent=9, cell=f"{_FITTED_RATE}|{_NO_NUMBER}")
-_BUSBW = _ALGBW._replace(metric="busbw")
-_WRONG = Column("wrong elements", cell=f"{_WRONG_ELEMENTS}|N/A")
-_ERROR = Column("error", cell=f"{_RELATIVE_ERROR}|N/A|-?nan|inf")
-_WRONG_OR_ERROR = Column("error", cell=f"{_RELATIVE_ERROR}|{_WRONG_ELEMENTS}|N/A")
+_MILLISECONDS = Column("time", exponent=-3, cell=_STATISTIC.cell)
+_WRONG_OR_ERROR = Column("error", cell=f"{_RELATIVE_ERROR}|{_WRONG.cell}")
 """Where no names of columns were seen."""
-_STATISTIC = Column("time", exponent=-6, cell=f"{_NUMBER}|{_NO_NUMBER}")
-_NOT_READ = _STATISTIC._replace(metric="")
+_NOT_READ = _STATISTIC._replace(metric="", stat="")
 _CLOCK = Column(cell=r"\d\d:\d\d:\d\d")
 _TIMESTAMP = (Column(cell=r"\d{4}-\d\d-\d\d"), _CLOCK)
 _NAME = r"[A-Z][A-Za-z\d]*|N/A"
@@ -71,18 +62,6 @@ _ALGORITHM = (
     Column("protocol", cell=_NAME),
     Column("channels", cell=r"\d{1,3}|N/A"),
 )
-_COLUMNS: Mapping[str, Column] = {
-    "redop|op": _REDOP,
-    "root": _ROOT,
-    "time": _TIME,
-    "cputime": _TIME._replace(metric="cpu_time"),
-    "algbw": _ALGBW,
-    "busbw": _BUSBW,
-    "#wrong": _WRONG,
-    "error|res": _ERROR,
-    "i_(min|max|p99)": _STATISTIC._replace(stat="{}"),
-    "hipevt": _STATISTIC._replace(stat="hip_event"),
-}
 _ENDS = {"timestamp": _TIMESTAMP, "algo": _ALGORITHM}
 """The name of the first column behind the figures → these columns, in the order of rows."""
 _CHECKS = frozenset({"wrong elements", "error"})
@@ -108,7 +87,7 @@ def _layouts(
 
 UNNAMED = _layouts(
     [(), (_REDOP,), (_ROOT,), (_REDOP, _ROOT)],
-    (_TIME, _ALGBW, _BUSBW, _WRONG_OR_ERROR),
+    (_TIME, _COLUMNS["algbw"], _COLUMNS["busbw"], _WRONG_OR_ERROR),
     _PLACEMENTS,
 )
 """The columns where no names of columns were seen."""
@@ -164,7 +143,7 @@ _Words: TypeAlias = tuple[str, ...]
 @lru_cache(maxsize=64)
 def exact_layout(placements: _Words, time: str, statistics: _Words) -> Layout:
     """Return the columns of the JSON, whose figures have six decimals."""
-    exact = Column(exponent=-6, cell=f"{_NUMBER}|{_NO_NUMBER}", decimals=6)
+    exact = Column(exponent=-6, cell=_STATISTIC.cell, decimals=6)
     rate = exact._replace(exponent=9)
     side = (
         exact._replace(metric=time),
