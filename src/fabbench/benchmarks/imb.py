@@ -6,7 +6,6 @@ Their MB are 10⁶ or 2²⁰ bytes, by version: the rows show which, where the b
 known.
 """
 
-import re
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -24,7 +23,7 @@ from fabbench.benchmarks.tables import (
     unknown_columns,
 )
 from fabbench.model.log import Facts, MutableFacts
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 _MIB = float(1 << 20)
 _COLUMNS = columns_of("imb")
@@ -106,7 +105,7 @@ def _header_events(text: str, execution: Execution | None) -> Events:
     )
 
 
-def _heading_setting(match: re.Match[str]) -> Setting:
+def _heading_setting(match: Match) -> Setting:
     """Return what a line above a table says: it is of one of several kinds."""
     facts: MutableFacts = {}
     for name in _COUNTS:

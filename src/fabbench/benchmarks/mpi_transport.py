@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Facts, MutableFacts
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 if TYPE_CHECKING:
     from fabbench.catalog.paths import Way
@@ -119,13 +119,13 @@ class TransportLines:
                     return True
         return "|" in text and bool(self.endpoint) and self._read_row(text)
 
-    def add_btl(self, match: re.Match[str]) -> None:
+    def add_btl(self, match: Match) -> None:
         """Add Open MPI's line about what carries data to a node."""
         node, btl = match.groups()
         self.nodes[node] = None
         self._add_lanes(f"{btl}/", match.string)  # as UCX writes a lane
 
-    def add_provider(self, match: re.Match[str]) -> None:
+    def add_provider(self, match: Match) -> None:
         """Add a line about libfabric: a provider, a domain, shared memory or the version."""
         if match[1]:  # the node that printed it
             self.nodes[match[1]] = None
@@ -140,11 +140,11 @@ class TransportLines:
         transport = name if name in {"efa", "shm"} else f"libfabric-{name}"
         self.lines.setdefault(transport, match.string)
 
-    def add_node(self, match: re.Match[str]) -> None:
+    def add_node(self, match: Match) -> None:
         """Add Intel MPI's line about the node of a rank."""
         self.nodes[match[1]] = None
 
-    def add_endpoint(self, match: re.Match[str]) -> None:
+    def add_endpoint(self, match: Match) -> None:
         """Add UCX's line about the lanes of an endpoint, whose rows follow."""
         text = match.string
         is_self = "(self/" in text

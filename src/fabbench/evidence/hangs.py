@@ -5,7 +5,6 @@ to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), a
 to 2.30).
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from fabbench.evidence.known_errors import finding
 from fabbench.model.literals import prefilter
 from fabbench.model.log import Finding, Severity
 from fabbench.model.messages import counted, listed
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 # -- what the sources print
 
@@ -239,7 +238,7 @@ class Hangs:
         if len(self._pending) < _MOST_RANKS:
             self._pending.setdefault(_rank_that_printed(text), []).append(state)
 
-    def _read_status(self, text: str, match: re.Match[str]) -> None:
+    def _read_status(self, text: str, match: Match) -> None:
         """Keep how far a rank of a group came, and the pending wait that belongs to this group."""
         rank = _rank_that_printed(text)
         gave_up_in = _GAVE_UP_IN.search(text)
@@ -267,7 +266,7 @@ class Hangs:
                 return wait
         return None
 
-    def _read_heartbeat(self, text: str, match: re.Match[str]) -> None:
+    def _read_heartbeat(self, text: str, match: Match) -> None:
         # The watchdog of a rank made no progress; `queued`: the collectives that it still watches;
         # `stuck`: for how many seconds.
         self.line = self.line or text.strip()
@@ -281,7 +280,7 @@ class Hangs:
         if match["queued"]:
             state.queued = int(match["queued"])
 
-    def _read_rendezvous(self, text: str, match: re.Match[str]) -> None:
+    def _read_rendezvous(self, text: str, match: Match) -> None:
         self.line = self.line or text.strip()
         call = match["call"].strip() or "a rendezvous"
         self.rendezvous = (

@@ -21,7 +21,7 @@ from fabbench.evidence.known_errors import (
     plugin_gave_up,
 )
 from fabbench.model.log import Finding, MutableFacts
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 _VIA = lazy(
     r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)"
@@ -449,7 +449,7 @@ def _is_fewest(count: int, counts: Mapping[str, int]) -> bool:
     return all(count < other for other in counts.values())
 
 
-def _algorithm_and_protocol(match: re.Match[str]) -> str:
+def _algorithm_and_protocol(match: Match) -> str:
     """Return `ALGORITHM/PROTOCOL`: of a collective, a symmetric kernel, or a copy engine."""
     algorithm = match["algorithm"] or "CE"  # a copy engine, where no algorithm is printed
     if match["kernel"]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from fabbench.logs.signs import all_signs, find_sign, signs_in
 from fabbench.model import records
 from fabbench.model.log import NO_STREAM, Stream
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 from fabbench.model.signature import Signature
 
 
@@ -226,7 +226,7 @@ def _debug_lines(sample: Sequence[str]) -> Iterable[str]:
     return by_origin.values()
 
 
-def _with_known(stream: Stream, prefix: re.Match[str]) -> Stream:
+def _with_known(stream: Stream, prefix: Match) -> Stream:
     """Return a stream with what a known prefix states.
 
     Its only group is named after a field of the stream, with a digit, as names must differ.
@@ -417,7 +417,7 @@ def _with_any_numbers(part: str) -> str:
     return re.sub(r"\d+", _any_number, re.escape(part))
 
 
-def _any_number(number: re.Match[str]) -> str:
+def _any_number(number: Match) -> str:
     """Return a pattern of numbers like this one: long ones have as many digits."""
     digits = len(number[0])
     return rf"\d{{{digits}}}" if digits >= _LONG_NUMBER else r"\d+"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fabbench.benchmarks import benchmarks
 from fabbench.model import records
 from fabbench.model.log import MARKER_SIGN
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 from fabbench.model.signature import Signature
 
 
@@ -88,7 +88,7 @@ class UnreadWarning(UserWarning):
     """A file of a directory has a benchmark's output, but no result could be read."""
 
 
-def made_by_fabbench(text: str) -> re.Match[str] | None:
+def made_by_fabbench(text: str) -> Match | None:
     """Match the beginning of JSON or CSV of fabbench's own, which quotes logs.
 
     Groups: `json` of logs or a comparison, and `csv`; neither: it has no results.

@@ -5,10 +5,11 @@ And the bound on what of a line they see: tests/architecture/test_patterns.py ti
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from fabbench.model.compat import override
 
+Match: TypeAlias = re.Match[str]
 LONGEST_LINE = 4096
 """Characters of a line that patterns see; lines of the field's tools have at most a few hundred."""
 _LONGEST_END = 1024

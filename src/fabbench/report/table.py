@@ -27,7 +27,7 @@ from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, quoted, unbroken
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +273,7 @@ def toned(text: str, *, everywhere: bool = False) -> str:
     return verdicts.sub(_colored, text)
 
 
-def _colored(verdict: re.Match[str]) -> str:
+def _colored(verdict: Match) -> str:
     color = _COLORS[_TONES[verdict[0]]]
     return f"\x1b[{color}m{verdict[0]}\x1b[39m"
 

@@ -3,7 +3,6 @@
 The formats by version, with the source lines that print them: docs/formats.md.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -23,7 +22,7 @@ from fabbench.benchmarks.nccl import BENCHMARK
 from fabbench.benchmarks.nccl.rows import UNREADABLE_UNITS, read_header
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE
-from fabbench.model.patterns import expand, lazy
+from fabbench.model.patterns import Match, expand, lazy
 
 
 class Stage(IntEnum):
@@ -69,16 +68,15 @@ class ParsedLine(NamedTuple):
 
 # ---------------------------------------------------------------- what each kind of line says
 
-_Match: TypeAlias = re.Match[str]
 _Events: TypeAlias = Iterator[NcclEvent]
 
 
-def _device(match: _Match) -> _Events:
+def _device(match: Match) -> _Events:
     rank, group, pid, host, *device = match.groups("")
     yield Device(int(rank), group or "0", host, pid, *device)
 
 
-def _version(match: _Match) -> _Events:
+def _version(match: Match) -> _Events:
     """Read the versions: 22809 is 2.28.9, and 2804 is 2.8.4, before 2.9."""
     library, version, code = match.groups()
     yield Setting(facts={f"{library}_tests": version})
@@ -89,17 +87,17 @@ def _version(match: _Match) -> _Events:
         yield Setting(facts={library: f"{major}.{minor}.{patch}"})
 
 
-def _rccl_tests(match: _Match) -> _Events:
+def _rccl_tests(match: Match) -> _Events:
     """Read the version; a build outside of git has "Unknown" or ":+" for it."""
     if match[1]:
         yield Setting(facts={"rccl_tests": match[1]})
 
 
-def _case_of_program(match: _Match) -> _Events:
+def _case_of_program(match: Match) -> _Events:
     yield Setting(case=match[1])
 
 
-def _config(match: _Match) -> _Events:
+def _config(match: Match) -> _Events:
     """Read the sweep (`FIRST LAST STEP factor|bytes`), and how often each size is measured."""
     *sweep, warmup, iterations, validation = match.groups("")
     yield Note("sweep", " ".join(sweep))
@@ -108,25 +106,25 @@ def _config(match: _Match) -> _Events:
     yield Setting(facts={"iterations": int(iterations), "warmup": int(warmup)})
 
 
-def _unknown_units(match: _Match) -> _Events:
+def _unknown_units(match: Match) -> _Events:
     """Read units other than us and GB/s: no row below them counts."""
     units = " ".join(match[1].split())
     yield Header([UNREADABLE_UNITS])
     yield finding("unit-unknown", units=units)
 
 
-def _in_place(_: _Match) -> _Events:
+def _in_place(_: Match) -> _Events:
     yield Setting(labels={"placement": "in-place"})
 
 
-def _bounds(match: _Match) -> _Events:
+def _bounds(match: Match) -> _Events:
     """Read the footer with the number of failed checks, with which a table is finished."""
     yield End()
     if match[2] == "FAILED":
         yield Wrong(int(match[1]))
 
 
-def _average(match: _Match) -> _Events:
+def _average(match: Match) -> _Events:
     """Read the last line of a table; it fails if less bandwidth was measured than demanded."""
     yield End()
     yield Note("average", match[1], match.string)
@@ -135,7 +133,7 @@ def _average(match: _Match) -> _Events:
         yield Fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {stated}")
 
 
-def _failure(match: _Match) -> _Events:
+def _failure(match: Match) -> _Events:
     yield failure(match.string[:LONGEST_QUOTE])
 
 
@@ -163,7 +161,7 @@ _NAME = r"(?:\S*/)?([\w.+-]+?)"
 _NAMES = {"N": r"(\d{1,18})", "NAME": _NAME, "PROGRAM": rf"{_NAME}(?:_perf\S*)?(?!\S)"}
 LINE_KINDS = records.load("fabbench.benchmarks.nccl", "lines.toml", LineKind)
 _PATTERNS = [(each, lazy(each.expression)) for each in LINE_KINDS]
-_EVENTS: Mapping[str, Callable[[_Match], _Events]] = {
+_EVENTS: Mapping[str, Callable[[Match], _Events]] = {
     "device": _device,
     "version": _version,
     "program": _case_of_program,
@@ -179,7 +177,7 @@ _EVENTS: Mapping[str, Callable[[_Match], _Events]] = {
 """Kind of a line → what it says."""
 
 
-def _events(kind: str, match: _Match) -> _Events:
+def _events(kind: str, match: Match) -> _Events:
     """Yield what a line says; one of another kind is a note, whose value is the last group."""
     if kind in _EVENTS:
         yield from _EVENTS[kind](match)

@@ -43,7 +43,7 @@ from fabbench.benchmarks.tables import (
     read_columns,
 )
 from fabbench.model.messages import LONGEST_QUOTE
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 _COLUMNS = columns_of("nvshmem")
 _THREADS = _COLUMNS["threads.*"]
@@ -94,7 +94,7 @@ def _not_read_events(execution: Execution | None, *, is_row: bool = False) -> Ev
     return (header, figures.NOT_READ)
 
 
-def _names_of_columns(text: str) -> re.Match[str] | None:
+def _names_of_columns(text: str) -> Match | None:
     """Return the match of a line of column names, behind a job's name or alone."""
     header = _HEADER.fullmatch(text) if "size" in text else None
     if header is None or not header["job"]:

@@ -34,7 +34,7 @@ from fabbench.benchmarks.tables import (
     unknown_columns,
 )
 from fabbench.catalog.systems import rows_of
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 _TITLE = lazy(
     r"(?=.* v\d|\s*#)\s*(?:# ?)?(?:OSU|(?P<python>OMB[- ]Py)(?:thon)?) "
@@ -88,7 +88,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 # ---------------------------------------------------------------- titles and names of columns
 
 
-def _title(match: re.Match[str]) -> Events:
+def _title(match: Match) -> Events:
     test = " ".join(match["test"].lower().split())
     case = _program_of_title(test)
     if case == "hello":  # which measures nothing
@@ -111,7 +111,7 @@ def _rewritings_of_titles() -> Sequence[Mapping[str, str]]:
     return [*rows_of("names.csv", "fabbench.benchmarks.osu")]
 
 
-def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
+def _facts_of_title(match: Match) -> Iterator[tuple[str, str]]:
     # MPI itself, and what the title does not say, are no facts.
     named = {
         "osu": match["version"],

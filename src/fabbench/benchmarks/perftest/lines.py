@@ -3,7 +3,6 @@
 The wording is from the source (perftest_parameters.c; perftest_resources.h).
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, TypeAlias
@@ -14,7 +13,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import rows
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 MARKS = lazy(r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*")
 """Those of documents: comment, bold, code, and arrow."""
@@ -151,28 +150,28 @@ def read(text: str, *, is_inside: bool) -> Events | None:
     return _stated_fact(text)
 
 
-def _kind_alone(match: re.Match[str]) -> Iterator[Event]:
+def _kind_alone(match: Match) -> Iterator[Event]:
     """Say only what kind of line it is."""
     yield Note(match.lastgroup or "")
 
 
-def _title(match: re.Match[str]) -> Iterator[Event]:
+def _title(match: Match) -> Iterator[Event]:
     verb = match["verb"].lower().removeprefix("rdma_")
     figure = "bw" if match["figure"] == "BW" else "lat"
     yield Note("title", f"ib_{verb}_{figure}")
     yield Note("both", match["both"] or "")  # empty: in one direction
 
 
-def _address(match: re.Match[str]) -> Iterator[Event]:
+def _address(match: Match) -> Iterator[Event]:
     yield Note(match["end"], match["pair"])
 
 
-def _json(_: re.Match[str]) -> Iterator[Event]:
+def _json(_: Match) -> Iterator[Event]:
     yield Note("json")
     yield finding("json-unread")
 
 
-def _summary(match: re.Match[str]) -> Iterator[Event]:
+def _summary(match: Match) -> Iterator[Event]:
     """Say what the only line of a script means: a row of a table without header, size and end."""
     yield Note("sum", "fabtests" if match["sum"].startswith("Total") else "")  # whose figures
     yield Header(rows.SUMMARIES, is_row=True)
@@ -181,12 +180,12 @@ def _summary(match: re.Match[str]) -> Iterator[Event]:
     yield finding("size-unstated", "perftest")
 
 
-def _cpu(_: re.Match[str]) -> Iterator[Event]:
+def _cpu(_: Match) -> Iterator[Event]:
     yield Note("cpu")
     yield finding("cpu-frequency")
 
 
-def _warning(match: re.Match[str]) -> Iterator[Event]:
+def _warning(match: Match) -> Iterator[Event]:
     yield Note("warning")
     if "BW peak won't be measured" not in match["warning"]:  # which its row shows, too
         quote = match["warning"][:LONGEST_QUOTE]
@@ -194,13 +193,13 @@ def _warning(match: re.Match[str]) -> Iterator[Event]:
         yield finding("perftest-warning", line=line, warning=quote)
 
 
-def _wrong(match: re.Match[str]) -> Iterator[Event]:
+def _wrong(match: Match) -> Iterator[Event]:
     yield Note("wrong")
     count = int(match["errors"][:9])  # in a damaged line there may be thousands of digits
     yield Wrong(max(count, 1))  # the line reports a failure, whatever its count
 
 
-def _failure(match: re.Match[str]) -> Iterator[Event]:
+def _failure(match: Match) -> Iterator[Event]:
     """Say what an error line reports; one of a completion has ibverbs' status, and its meaning."""
     yield Note("failure")
     status = match["status"]
@@ -211,7 +210,7 @@ def _failure(match: re.Match[str]) -> Iterator[Event]:
     yield Error(f"{words}{meaning}")
 
 
-_EventsOfLine: TypeAlias = Callable[[re.Match[str]], Iterator[Event]]
+_EventsOfLine: TypeAlias = Callable[[Match], Iterator[Event]]
 _EVENTS_OF_KIND: Mapping[str, _EventsOfLine] = {
     "title": _title,
     "address": _address,

@@ -27,7 +27,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row, cell_patterns
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, MutableFacts, Stream
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import Match, lazy
 
 _SENTENCE = lazy(
     r"(?:.*\s)?The (?:average bandwidth(?: and the per-call latency)?|\d\S*GiB payload "
@@ -181,7 +181,7 @@ def _layouts(text: str) -> Sequence[Layout]:
     return (columns, without_rates)
 
 
-def _versions_ahead(environment: re.Match[str]) -> Ahead:
+def _versions_ahead(environment: Match) -> Ahead:
     numbers = re.findall(r"\d+", environment["nccl"])
     facts = {**environment.groupdict(), "nccl": ".".join(numbers)}
     return Ahead((Setting(facts=facts),))
