@@ -42,7 +42,7 @@ from fabbench.analysis.statistics import (
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, one_named, worst
-from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, status_of
+from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, fact_text, status_of
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale
 
@@ -475,7 +475,7 @@ def _noise_of(logs: Sequence[Log]) -> frozenset[str]:
     """Return the catalog's names for the noise of logs: of tests of two hosts, or by transport."""
     if logs and all(benchmark_named(log.benchmark).between_two for log in logs):
         return frozenset({PAIRS})
-    return noise_kinds({str(log.facts.get("transport", "")) for log in logs})
+    return noise_kinds({fact_text(log.facts, "transport") for log in logs})
 
 
 def _tested(

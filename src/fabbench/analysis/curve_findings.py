@@ -9,7 +9,7 @@ from fabbench.analysis.curve import OF_TIME, SIGMAS, Curve, Drop, fall, fit, ser
 from fabbench.analysis.dips import Noise, dip
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
-from fabbench.model.log import Finding, Log
+from fabbench.model.log import Finding, Log, fact_text
 from fabbench.model.units import format_size, scale
 
 _LEAST = 4
@@ -72,7 +72,7 @@ def _judged_curves(log: Log) -> list[Curve]:
 
 def _noise_of(log: Log, curves: Sequence[Curve]) -> Noise:
     # Size → the standard deviation of logarithms: of the transport, or of tests between two.
-    transport = str(log.facts.get("transport", ""))
+    transport = fact_text(log.facts, "transport")
     collective = any(each.metric == _OF_COLLECTIVES for each in curves)
     kinds = noise_kinds({transport}) if collective else {PAIRS}
     return lambda size: assumed_noise(kinds, size)

@@ -12,7 +12,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published
 from fabbench.catalog.systems import GpuLink, System, gpu_links, system
 from fabbench.model.fabrics import RDMA
-from fabbench.model.log import Facts, Log, Metric
+from fabbench.model.log import Facts, Log, Metric, fact_text
 
 PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
 """Benchmarks whose rows are of one NIC each."""
@@ -311,11 +311,11 @@ def _positive_fact(log: Log, name: str) -> int | None:
 
 def _shown_fabric(log: Log) -> str:
     """Return the fabric that a log shows; empty: it shows none."""
-    transport = str(log.facts.get("transport", "unknown"))
+    transport = fact_text(log.facts, "transport", "unknown")
     if transport in {"p2p", "mnnvl"}:  # what NVLink is inside a node, and between them
         return "nvlink"
     accepted = benchmark_named(log.benchmark).transports  # fabric → transports that prove it
-    links = str(log.facts.get("link", "")).split("+")
+    links = fact_text(log.facts, "link").split("+")
     # Over Ethernet, NCCL's transport `ib` is RoCE.
     ethernet = "RoCE" in links or "Ethernet" in links
     if ethernet and transport in accepted("roce"):

@@ -22,7 +22,7 @@ from fabbench.benchmarks.tables import (
     read_columns,
     unknown_columns,
 )
-from fabbench.model.log import Facts, MutableFacts
+from fabbench.model.log import Facts, MutableFacts, fact_text
 from fabbench.model.patterns import Match, lazy
 
 _MIB = float(1 << 20)
@@ -148,7 +148,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     # Headings state them for what follows here: they are no facts of the record.
     smallest = int(record.facts.pop("smallest", -1))  # -1, and 0 as the largest: not known
     largest = int(record.facts.pop("largest", 0))
-    release = str(record.facts.get("imb", ""))
+    release = fact_text(record.facts, "imb")
     first, *_ = _UNITS
     # Rows whose time or rate says what the bandwidth has to be (whatever the units), and the units
     # that fit most of them.

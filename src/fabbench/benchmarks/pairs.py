@@ -8,7 +8,7 @@ from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail
 from fabbench.model.hosts import Host
-from fabbench.model.log import Facts
+from fabbench.model.log import Facts, fact_text
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import format_size
 
@@ -31,7 +31,7 @@ def pair_step(
 
     It is named after the `device` and the `size` in its facts, where it has them.
     """
-    device = str(facts.get("device", ""))
+    device = fact_text(facts, "device")
     size = facts.get("size")
     size_in_id = "all" if size is None else str(size)  # in bytes: ids are for programs
     size_in_label = "all sizes" if size is None else format_size(int(size))

@@ -19,7 +19,7 @@ from fabbench.cli.options import (
     takes,
 )
 from fabbench.model.errors import Exit, RequestError, worst
-from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome, status_of
+from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome, fact_text, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -242,7 +242,7 @@ def _job_in_common(name: str, entries: "list[Log | Unread]") -> str:
         return ""
     if first.facts.get("report") == FLIGHT_RECORDER:
         return str(Path(name).parent)
-    return str(first.facts.get("communicator", ""))
+    return fact_text(first.facts, "communicator")
 
 
 @click.command("compare", cls=LogCommand)

@@ -35,6 +35,7 @@ from fabbench.model.log import (
     Proof,
     Record,
     Severity,
+    fact_text,
 )
 from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_size, scale
@@ -393,8 +394,8 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     """Judge what carried the data by the requested fabric; no verdict: it is the requested one."""
     facts = record.facts
     accepted = benchmark_named(record.benchmark).transports(proof.fabric)
-    transport = str(facts.get("transport", "unknown"))
-    network = str(facts.get("network", "unknown"))
+    transport = fact_text(facts, "transport", "unknown")
+    network = fact_text(facts, "network", "unknown")
     if contradicts(transport, accepted):
         yield _verdict("other-transport", proof=proof, transport=transport)
         return  # what carried the data is known
@@ -466,7 +467,7 @@ def _device_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
         return
     devices = listed(proof.devices)
     nics = record.facts.get("nics")
-    names = str(record.facts.get("devices", "")).split("+")  # of `mlx5_0+mlx5_1`
+    names = fact_text(record.facts, "devices").split("+")  # of `mlx5_0+mlx5_1`
     others = [name for name in names if name and name not in proof.devices]
     if others:
         yield _verdict("other-devices", devices=devices, others=listed(others))
@@ -615,7 +616,7 @@ def _other_paths(record: Record, codes: Collection[str]) -> Iterator[Finding]:
 
 def _other_link(record: Record, fabric: str) -> str:
     """Return the link of the NICs as printed, if it is not that of the requested fabric."""
-    link = str(record.facts.get("link", ""))  # `RoCE`, or `IB+RoCE`
+    link = fact_text(record.facts, "link")  # `RoCE`, or `IB+RoCE`
     fabrics = {_FABRIC_OF_LINK.get(name, "") for name in link.split("+")}
     # A name that is not known, or a fabric without links of its own, contradicts nothing.
     if "" in fabrics or fabric not in _FABRIC_OF_LINK.values():

@@ -20,7 +20,7 @@ import msgspec
 from fabbench.model import records
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
-from fabbench.model.log import Facts, Finding, Log, Outcome, Severity
+from fabbench.model.log import Facts, Finding, Log, Outcome, Severity, fact_text
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import expand, lazy
 
@@ -235,7 +235,7 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return whether the fact is known to have one of the values."""
         if facts.get(self.without):
             return False
-        return str(facts.get(self.fact, "")) in self.values
+        return fact_text(facts, self.fact) in self.values
 
 
 class Guidance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

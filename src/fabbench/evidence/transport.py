@@ -17,7 +17,7 @@ from fabbench.evidence.first_error import follows
 from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
-from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity
+from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity, fact_text
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
@@ -247,9 +247,9 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
     The transport: a channel's line, else that of the network that was chosen; of a program whose
     data go one way inside the fabric, the line that shows this way.
     """
-    network = str(facts.get("network", ""))
-    transport = str(facts.get("transport", ""))
-    gdr = str(facts.get("gdr", ""))
+    network = fact_text(facts, "network")
+    transport = fact_text(facts, "transport")
+    gdr = fact_text(facts, "gdr")
     channels = evidence.channels
     network_channels = _channel_lines(evidence)
     chosen = _network_line(evidence, network, network_channels)
@@ -504,7 +504,7 @@ _NOT_INSTEAD_OF_EFA = frozenset({"unknown", "efa", "mnnvl", *INTRA_HOST})
 
 def lost_fabric(evidence: Evidence, facts: Facts) -> str:
     """Return a sentence if EFA was requested and lost; empty otherwise."""
-    transport = str(facts.get("transport", "unknown"))
+    transport = fact_text(facts, "transport", "unknown")
     lost = evidence.trouble or evidence.missing
     if not evidence.requested or not lost or transport in _NOT_INSTEAD_OF_EFA:
         return ""

@@ -23,6 +23,11 @@ Facts: TypeAlias = Mapping[str, str | int]
 MutableFacts: TypeAlias = dict[str, str | int]  # While a reader collects them
 
 
+def fact_text(facts: Facts, name: str, unknown: str = "") -> str:
+    """Return a fact as text; `unknown` where it is not stated."""
+    return str(facts.get(name, unknown))
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """What a number measures. `unit` is its base unit."""
@@ -284,14 +289,14 @@ class Log:
     @property
     def instance_type(self) -> str:
         """The type of the nodes: stated by the log, or the user, or assumed; empty: not known."""
-        stated = str(self.facts.get("instance_type", ""))
+        stated = fact_text(self.facts, "instance_type")
         given = self.proof.instance_type if self.proof else ""
         return stated or given or self.assumed_type
 
     @property
     def assumed_type(self) -> str:
         """The only type that has the GPUs and NICs of the log, which states none; else empty."""
-        return str(self.facts.get("assumed_type", ""))
+        return fact_text(self.facts, "assumed_type")
 
 
 MARKER_SIGN = "#@fabbench "

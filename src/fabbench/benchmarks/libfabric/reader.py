@@ -58,6 +58,7 @@ from fabbench.model.log import (
     Record,
     Severity,
     Stream,
+    fact_text,
 )
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
@@ -599,7 +600,7 @@ class PairReader(Reader):
         ):
             readings += self._begin_process(line.stream)
         process = self._pair.process_at(line.stream)
-        process.expect_table_of(str(setting.facts.get("side", "")))
+        process.expect_table_of(fact_text(setting.facts, "side"))
         for event in events:
             readings += self._add(event, process)
         return readings
