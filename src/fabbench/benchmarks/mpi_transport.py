@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Facts, MutableFacts
+from fabbench.model.mappings import without_empty
 from fabbench.model.patterns import Match, lazy
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class TransportLines:
         """Add a line about libfabric: a provider, a domain, shared memory or the version."""
         if match[1]:  # the node that printed it
             self.nodes[match[1]] = None
-        named = {name: value for name, value in match.groupdict().items() if value}
+        named = without_empty(match.groupdict())
         implied = {"provider": "efa"} if "domain" in named else {}  # only EFA's are read
         self.named = {**implied, **self.named, **named}
         if "libfabric" in named:  # the version alone

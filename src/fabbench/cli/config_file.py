@@ -11,7 +11,7 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.options import results
 from fabbench.launchers import options_of_launchers
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, without_empty
 from fabbench.model.messages import RARE
 from fabbench.model.options import Option
 
@@ -107,15 +107,10 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     else:
         import yaml
 
-        targets = {name: _without_empty(each) for name, each in document["targets"].items()}
-        shown = _without_empty({**document, "targets": targets})
+        targets = {name: without_empty(each) for name, each in document["targets"].items()}
+        shown = without_empty({**document, "targets": targets})
         text = yaml.safe_dump(shown, sort_keys=False, default_flow_style=None)
         click.echo(text, nl=False)
-
-
-def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that have a value."""
-    return {name: value for name, value in values.items() if value}
 
 
 def _config_document(config: "Config") -> dict[str, Any]:

@@ -39,7 +39,7 @@ from fabbench.model.log import (
     Severity,
     marker_words,
 )
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, gathered, without_empty
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
 
@@ -250,7 +250,7 @@ def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
         "expected": "" if asked.expected is None else str(asked.expected),
         "among": _numbers_of_hosts(asked.among, hosts),
     }
-    return marker_words({name: text for name, text in facts.items() if text})
+    return marker_words(without_empty(facts))
 
 
 def _numbers_of_hosts(names: Collection[str], hosts: Sequence[Host]) -> str:

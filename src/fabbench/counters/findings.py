@@ -23,7 +23,7 @@ from fabbench.counters.vocabulary import (
 )
 from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import gathered, without_empty
 from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
 
@@ -340,8 +340,8 @@ def _grown_errors(nic: NicTraffic) -> dict[str, int]:
     """Return the error counters of a NIC that grew; a few on an interface mean nothing."""
     if nic.kind is NicKind.NETDEV and not _is_heavy(nic):
         return {}
-    grown = {name: growth for name, growth in nic.counters.items() if growth}
-    return {name: growth for name, growth in grown.items() if name in _ERRORS}
+    errors = {name: growth for name, growth in nic.counters.items() if name in _ERRORS}
+    return without_empty(errors)
 
 
 def _increases(errors: Mapping[str, int]) -> str:

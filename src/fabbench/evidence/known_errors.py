@@ -21,6 +21,7 @@ from fabbench.model import records
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
 from fabbench.model.log import Facts, Finding, Log, Outcome, Severity, fact_text
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import expand, lazy
 
@@ -349,12 +350,11 @@ def _causes_in_lines() -> Sequence[KnownError]:
 @cache
 def _by_needed_text() -> Mapping[str, Sequence[int]]:
     """Return texts → the positions of the causes that need one of them in a line."""
-    positions: dict[str, list[int]] = {}
-    for position, error in enumerate(_causes_in_lines()):
-        needed = set(error.texts).union(*map(needed_texts, error.patterns))
-        for text in needed:
-            positions.setdefault(text, []).append(position)
-    return positions
+    return gathered(
+        (text, position)
+        for position, error in enumerate(_causes_in_lines())
+        for text in set(error.texts).union(*map(needed_texts, error.patterns))
+    )
 
 
 def finding(code: str, line: str = "", **words: object) -> Finding:

@@ -18,6 +18,7 @@ from fabbench.evidence.known_errors import by_code, finding, matching_errors, pl
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity, fact_text
+from fabbench.model.mappings import without_empty
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
@@ -151,7 +152,7 @@ def _facts_that_explain(evidence: Evidence, network: str) -> MutableFacts:
         facts["sharp"] = "yes"
     elif "sharp-unavailable" in evidence.known_errors:
         facts["sharp"] = "no"
-    return {name: value for name, value in facts.items() if value}  # of what the log shows
+    return without_empty(facts)  # of what the log shows
 
 
 def _span(channels: Collection[int]) -> int:
@@ -273,7 +274,7 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
         quotes |= {"nics": verbs, "devices": verbs}
     if _fewer_nics_used(evidence, network):  # the number is that of channels
         quotes["nics"] = carried
-    return {name: line for name, line in quotes.items() if line}
+    return without_empty(quotes)
 
 
 def _lines_of_ways(evidence: Evidence, facts: Facts) -> dict[str, str]:

@@ -8,7 +8,7 @@ A content security policy forbids other scripts and all network access. `templat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.analysis.compare import Column, ColumnSummary, Comparison
 from fabbench.analysis.curve_findings import with_curve
@@ -16,6 +16,7 @@ from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
+from fabbench.model.log import Log
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_change, format_percent, format_size
@@ -238,26 +239,25 @@ def _proof_of(summary: ColumnSummary, column: Column) -> _Proof:
     return _Proof(summary.outcome.value, summary.reasons, shown or "no transport", lines)
 
 
-_FindingKey: TypeAlias = tuple[str, str]
-"""The code of a finding, and what it means."""
-
-
 def _findings_by_columns(comparison: Comparison) -> list[tuple[Cause, str]]:
     """Return the causes of each column, the likeliest first, then other findings, by columns.
 
     Each once, with the columns that have it, in words.
     """
-    first: dict[_FindingKey, Cause] = {}
-    labels: dict[_FindingKey, list[str]] = {}
-    for column, _ in comparison.inputs:
-        for log in column.logs:
-            likely, others = causes(with_curve(log))
-            # The others are not weighed: no fact against them, no command that would decide
-            for cause in (*likely, *(Cause(each, "", "") for each in others)):
-                key = (cause.finding.code, cause.finding.meaning)
-                first.setdefault(key, cause)
-                of_columns = labels.setdefault(key, [])
-                if column.label not in of_columns:
-                    of_columns.append(column.label)
-    where = map(listed, labels.values())
-    return list(zip(first.values(), where, strict=True))
+    causes_and_labels = gathered(
+        ((cause.finding.code, cause.finding.meaning), (cause, column.label))
+        for column, _ in comparison.inputs
+        for log in column.logs
+        for cause in _causes_and_others(log)
+    )
+    found: list[tuple[Cause, str]] = []
+    for alike in causes_and_labels.values():
+        every_cause, labels = zip(*alike, strict=True)
+        found.append((every_cause[0], listed(distinct(labels))))
+    return found
+
+
+def _causes_and_others(log: Log) -> list[Cause]:
+    likely, others = causes(with_curve(log))
+    # The others are not weighed: no fact against them, no command that would decide
+    return likely + [Cause(each, "", "") for each in others]

@@ -32,6 +32,7 @@ from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Row, are_of_test, finite, stated
 from fabbench.model.log import Finding, Record
+from fabbench.model.mappings import without_empty
 from fabbench.model.messages import merged
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
@@ -305,8 +306,7 @@ def _labeled(row: Row, notes: _NotesByKind) -> Row:
     """Return a row with all labels, without its nan and inf."""
     finite_figures = {stat: finite(figures) for stat, figures in row.figures.items()}
     labels = _labels(row, notes, {*chain.from_iterable(finite_figures.values())})
-    measured = {stat: figures for stat, figures in finite_figures.items() if figures}
-    return row._replace(labels=stated(labels), figures=measured)
+    return row._replace(labels=stated(labels), figures=without_empty(finite_figures))
 
 
 def _labels(row: Row, notes: _NotesByKind, metrics: AbstractSet[str]) -> dict[str, str]:
