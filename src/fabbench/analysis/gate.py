@@ -452,7 +452,9 @@ class _Check:
         ceiling = setting.ceiling(section.metric) if setting else None
         if ceiling is None:
             gate = self._gate
-            where = f"{gate.metric.name} at {format_size(size)} in {self._column.label}"
+            column = self._column
+            at = format_size(size)
+            where = f"{gate.metric.name} at {at} in {column.label}"
             raise RequestError(
                 f"The gate {gate.text} needs a ceiling, and none is known for {where}.",
                 hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",

@@ -340,8 +340,8 @@ def _grown_errors(nic: NicTraffic) -> dict[str, int]:
     """Return the error counters of a NIC that grew; a few on an interface mean nothing."""
     if nic.kind is NicKind.NETDEV and not _is_heavy(nic):
         return {}
-    errors = {name: growth for name, growth in nic.counters.items() if name in _ERRORS}
-    return without_empty(errors)
+    grown = without_empty(nic.counters)
+    return {name: growth for name, growth in grown.items() if name in _ERRORS}
 
 
 def _increases(errors: Mapping[str, int]) -> str:
