@@ -178,6 +178,7 @@ def hostile(tmp_path: Path) -> dict[str, bytes]:
         "deep": pickle.dumps(nested(100), 2),
         "within-itself": pickle.dumps(within, 2),
         "deep-key": key,
+        "tuple-keys": pickle.dumps({(1,): 1, (2,): 2}, 2),
         "cut": pickle.dumps({"entries": [1, 2, 3]}, 2)[:-5],
         "too-long": b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7f",
         "memo": b"\x80\x02j\xff\xff\xff\x7f.",

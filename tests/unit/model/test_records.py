@@ -1,8 +1,14 @@
 """Records of TOML files: what is wrong in one is said with its file and line."""
 
+from inspect import getsource
+from types import ModuleType
+
 import msgspec
 import pytest
 
+from fabbench.analysis import gate
+from fabbench.evidence import judge
+from fabbench.evidence.judge import VerdictText
 from fabbench.model.patterns import expand
 from fabbench.model.records import RecordError, Sentence, load, parse, sentence, sentences
 
@@ -27,6 +33,22 @@ def test_a_sentence_has_values_in_its_places() -> None:
     footnotes = ("fabbench.analysis", "footnotes.toml")
     assert sentence(*footnotes, "sources", sources="a from x.log") == "Sources: a from x.log."
     assert len(sentences(*footnotes)) == len(load(*footnotes, Sentence))  # a code is one sentence
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "kind", "module"),
+    [
+        ("fabbench.analysis", "gates.toml", Sentence, gate),
+        ("fabbench.evidence", "verdicts.toml", VerdictText, judge),
+    ],
+)
+def test_each_sentence_has_one_code_that_its_module_asks_for(
+    package: str, name: str, kind: type[Sentence], module: ModuleType
+) -> None:
+    codes = [each.code for each in load(package, name, kind)]
+    assert len({*codes}) == len(codes)
+    asked = getsource(module)
+    assert [code for code in codes if f'"{code}"' not in asked] == []
 
 
 @pytest.mark.parametrize(
