@@ -88,7 +88,7 @@ def to_svg_file(pictures: Sequence[Picture]) -> str:
     """Write pictures one below the other as a standalone file. Ends with a newline."""
     # A picture is drawn for the width of a file first: see `_WIDTHS`
     widths = [each.drawn[0]["width"] for each in pictures]
-    width = max(WIDTH, *widths) if widths else WIDTH
+    width = max([WIDTH, *widths])
     height = 0
     titled: list[tuple[Picture, list[str]]] = []
     for each in pictures:
