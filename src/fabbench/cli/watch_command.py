@@ -31,6 +31,11 @@ class WatchOptions:
 
     seconds: float | None = option(Seconds(1), "How long to watch. Default: until Ctrl-C.", "--for")
     every: float = option(Seconds(1), "Interval of the samples.", default="1")
+    wait: float | None = option(
+        Seconds(1),
+        "Wait at most so long for the job to start, and then for data to move, from when --for "
+        "counts. Default: neither is waited for.",
+    )
     ras: str = option(
         Text("an address, such as localhost:28028", "HOST:PORT", r"^\S+:[0-9]{1,5}$"),
         "Where NCCL's RAS listens on each host (NCCL_RAS_ADDR).",
@@ -78,18 +83,21 @@ def watch(
     failed: Mapping[str, str] = {}
     started = time.time()
     terminal.notify(f"Target {target.name}: {reason}.")
-    with interruptible(), launcher_named(target.launcher).connections(target) as connections:
+    wait_s = given["wait"] or 0.0
+    longest_s = seconds and seconds + wait_s
+    launcher = launcher_named(target.launcher)
+    with interruptible(), launcher.connections(target, wait_s) as connections:
         hosts = {name: HostSamples() for name in connections}
         ras = RasThread(connections, given["ras"])
         ras.start()
         # Each round adds samples to `hosts`, and tells which have failed so far
-        sampling = rounds(connections, hosts, every, seconds or math.inf)
+        sampling = rounds(connections, hosts, every, seconds or math.inf, wait_s)
         with terminal.changing() as show, contextlib.suppress(KeyboardInterrupt):
             for number, failed in enumerate(sampling):
                 now = judged(hosts, failed, ras.view, newest=True)
                 lines = [now.first, *nics_table.live(now.carriers), now.last]
-                # The bar: seconds so far, of those that were asked for
-                show("Ctrl-C ends it", number * every, seconds, lines)
+                # The bar: seconds so far, of those that it takes at most
+                show("Ctrl-C ends it", number * every, longest_s, lines)
         ras.over.set()
     result = judged(hosts, failed, ras.view)
     result = replace(result, id=dated_id(), target=target.name, started=started)

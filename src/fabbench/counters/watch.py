@@ -66,6 +66,10 @@ class HostSamples:
             self._add(difference(self._last, snapshot))
         self._last = snapshot
 
+    def restart(self) -> None:
+        """Leave out what moved before the last two snapshots."""
+        self.total = self.newest
+
     def _add(self, moved: Traffic) -> None:
         # Add what moved since the last snapshot to the total.
         self.newest = moved
@@ -202,6 +206,12 @@ def judged(
 
 
 # ---------------------------------------------------------------- what carries the data
+
+
+def carries(hosts: Hosts) -> bool:
+    """Return whether NICs carried a job between the last two snapshots."""
+    newest = {host: samples.newest for host, samples in hosts.items()}
+    return bool(_carrying(newest))
 
 
 def load(traffic: Traffic, nic: NicTraffic) -> float:

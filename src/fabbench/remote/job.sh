@@ -1,10 +1,10 @@
 # What a host says of a running job besides its counters.
 
-# Print once, as lines "fabbench: SENTENCE": whose queue pairs RDMA devices have, as far as this user may see it, and
-# which of them are nearest to which GPU. Nothing where no tool says it.
+# WORD: print once for each word, as lines "fabbench: SENTENCE": whose queue pairs RDMA devices have, as far as this user
+# may see it, and which of them are nearest to which GPU. Nothing where no tool says it.
 fabbench_devices() {
-    [ -z "${fabbench_devices_said-}" ] || return 0
-    fabbench_devices_said=1
+    [ "${fabbench_devices_said-}" != "$1" ] || return 0
+    fabbench_devices_said=$1
     PATH=$PATH:/usr/sbin:/sbin timeout 2 rdma resource show qp </dev/null | awk '
         {
             pid = name = ""

@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
+from fabbench.execution.waiting import moments
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
@@ -40,6 +41,7 @@ from fabbench.launchers.slurm.scontrol import (
     Partition,
     SlurmNode,
     check_nodes,
+    explain_pending,
     gpus_of,
     idle_alike,
     nodes,
@@ -64,6 +66,7 @@ from fabbench.remote.allocation import connected
 _WAIT_S = 30  # How long srun waits for nodes that are to be probed
 _ALL_S = 180.0  # How long probing all of them may take
 _CHECK_S = 300  # The time limit of the job in which they are probed
+_LOOK_S = 5.0  # Between two looks at a job that is waited for
 # Prints the first line of programs under srun, for `by_node`
 _PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
 _NODE = "fabbench node "
@@ -262,17 +265,13 @@ class SlurmLauncher(Launcher):
         )
 
     @override
-    def connections(self, target: Target) -> Connections:
+    def connections(self, target: Target, wait_s: float) -> Connections:
         job = target.options_as(SlurmOptions).job
         if not job or target.hosts:
             raise RequestError("Pass --job, the Slurm job to watch, and no nodes.")
         with login(target) as login_node:
-            answer = show_job(login_node, job)
-        state = state_in(answer)
-        if state is None or not state.runs:
-            shown = shorten(" ".join(answer))
-            raise MachineError(f"Job {job} does not run: {shown}.", hint="See squeue.")
-        return connected(target, expand_hostlist(state.nodes))
+            nodes_of_job = _await_nodes(login_node, job, wait_s)
+        return connected(target, nodes_of_job)
 
     @override
     @contextlib.contextmanager
@@ -288,6 +287,27 @@ class SlurmLauncher(Launcher):
 
 
 LAUNCHER = SlurmLauncher()
+
+
+def _await_nodes(login_node: LoginNode, job: str, wait_s: float) -> tuple[str, ...]:
+    """Return the nodes of a job of anybody's, once it runs; say why it does not yet.
+
+    Raise MachineError if it does not run in time, or any more.
+    """
+    tell_once = cache(notify)
+    for _ in moments(wait_s, _LOOK_S):
+        answer = show_job(login_node, job)
+        state = state_in(answer)
+        if state is None or not state.pending:
+            break
+        tell_once(str(explain_pending(state)))
+    if state is None or not state.runs:
+        shown = shorten(" ".join(answer))
+        raise MachineError(
+            f"Job {job} does not run: {shown}.",
+            hint="See squeue. For one that is pending, pass --wait, such as --wait 10m.",
+        )
+    return expand_hostlist(state.nodes)
 
 
 def _job_around(target: Target) -> str:
