@@ -12,7 +12,7 @@ import pytest
 
 from fabbench.counters.watch import HostSamples, JobView
 from fabbench.model.errors import MachineError
-from fabbench.remote import ras_shell
+from fabbench.remote import counter_shell, ras_shell
 from fabbench.remote.counter_shell import rounds
 from fabbench.remote.ras_shell import RasThread
 from fabbench.remote.transport import Here, Transport
@@ -69,6 +69,33 @@ def test_devices_are_told_once_where_tools_are(
         assert [*rounds({"a": here}, hosts, 0.1, 0.2)] == [{}] * 3
     notes = [*hosts["a"].notes]
     assert [note for note in notes if note in DEVICES] == DEVICES
+
+
+def test_devices_are_told_again_when_the_job_that_was_waited_for_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that `rdma` is asked, a process of another number has the queue pairs."""
+    said = 'echo "link a/1 lqpn 41 type RC pid $(wc -l <asked) comm job"'
+    (tmp_path / "rdma").write_text(f"#!/bin/sh\ncd {tmp_path}\necho >>asked\n{said}\n")
+    (tmp_path / "rdma").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    moves = iter([False, False, True])
+    monkeypatch.setattr(counter_shell, "carries", lambda _: next(moves))
+    hosts = {"a": HostSamples()}
+    with closing(Here("a")) as here:
+        assert [*rounds({"a": here}, hosts, 0.2, 1, wait_s=60)] == [{}] * 8
+    assert hosts["a"].total.seconds == pytest.approx(1.2, abs=0.5)
+    notes = [note for note in hosts["a"].notes if "queue pairs" in note]
+    assert notes == [f"a: queue pairs of job (process {number}): 1." for number in (1, 2)]
+
+
+def test_data_that_do_not_come_are_not_waited_for_any_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(counter_shell, "carries", lambda _: False)
+    hosts = {"a": HostSamples()}
+    with closing(Here("a")) as here:
+        assert [*rounds({"a": here}, hosts, 0.1, 1000, wait_s=0.3)] == [{}] * 4
 
 
 @pytest.fixture(autouse=True)
