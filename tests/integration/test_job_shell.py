@@ -12,13 +12,17 @@ import pytest
 
 from fabbench.counters.watch import HostSamples, JobView
 from fabbench.model.errors import MachineError
+from fabbench.model.log import Finding
 from fabbench.remote import counter_shell, ras_shell
 from fabbench.remote.counter_shell import rounds
 from fabbench.remote.ras_shell import RasThread
+from fabbench.remote.recorder_shell import copy_dumps
 from fabbench.remote.transport import Here, Transport
+from fabbench.runs.parse_file import parse_together
 from tests.support.hosts import processes
 from tests.support.paths import DATA
 from tests.support.ras_server import ras
+from tests.support.recorder_program import ranks_that_dump
 
 pytestmark = pytest.mark.local
 H200 = DATA / "h200"
@@ -173,3 +177,34 @@ def test_nobody_listens_or_what_listens_is_no_ras(tmp_path: Path) -> None:
             assert processes.eventually(lambda: "does not answer" in thread.view.note, 30)
     with ras(other) as address, asking(address) as thread:
         assert processes.eventually(lambda: "does not answer" in thread.view.note, 30)
+
+
+def test_dumps_of_ranks_are_copied_for_explain(tmp_path: Path) -> None:
+    """Of a host that does not answer there are none."""
+    recordings = [H200 / f"fr-sleep-{rank}" for rank in range(2)]
+    with ranks_that_dump(tmp_path, *recordings), closing(Here("a")) as here:
+        hosts: dict[str, Transport | MachineError] = {"a": here, "b": MachineError("No route.")}
+        assert copy_dumps(hosts, tmp_path) == 2
+    copied = [tmp_path / f"rank_{rank}" for rank in range(2)]
+    assert [each.read_bytes() for each in copied] == [each.read_bytes() for each in recordings]
+    shown, known = ([*map(str, paths)] for paths in (copied, recordings))
+    assert findings(shown) == findings(known) != []
+
+
+def findings(names: list[str]) -> list[Finding]:
+    (log,) = parse_together(names)
+    return [*log.findings]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_does_not_dump_and_others_do_again(tmp_path: Path) -> None:
+    recordings = [H200 / f"fr-4-mismatch-{rank}" for rank in range(3)]
+    with ranks_that_dump(tmp_path, "-", *recordings), closing(Here("a")) as here:
+        for _ in range(2):
+            assert copy_dumps({"a": here}, tmp_path) == 3
+    assert not (tmp_path / "rank_0").exists()
+
+
+def test_without_pipes_there_are_no_dumps(tmp_path: Path) -> None:
+    with closing(Here("a")) as here:
+        assert copy_dumps({"a": here}, tmp_path) == 0

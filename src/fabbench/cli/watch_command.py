@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +20,7 @@ from fabbench.cli.options import results, takes
 from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
 from fabbench.model.errors import Exit
 from fabbench.model.ids import dated_id
-from fabbench.model.options import Seconds, Text, declared, option
+from fabbench.model.options import File, Seconds, Text, declared, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,11 @@ class WatchOptions:
         Seconds(1),
         "Wait at most so long for the job to start, and then for data to move, from when --for "
         "counts. Default: neither is waited for.",
+    )
+    dumps: Path | None = option(
+        File("a directory", "DIRECTORY", directory=True),
+        "At the end, have PyTorch's ranks dump what they wait for, and copy that to DIRECTORY, for "
+        "fabbench explain. Writes to the job's pipes; each rank writes a file there.",
     )
     ras: str = option(
         Text("an address, such as localhost:28028", "HOST:PORT", r"^\S+:[0-9]{1,5}$"),
@@ -75,6 +81,7 @@ def watch(
     from fabbench.launchers import launcher_named
     from fabbench.remote.counter_shell import rounds
     from fabbench.remote.ras_shell import RasThread
+    from fabbench.remote.recorder_shell import copy_dumps
     from fabbench.report import nics_table
     from fabbench.report.watch_report import render_watch
     from fabbench.runs.document import write
@@ -99,6 +106,11 @@ def watch(
                 # The bar: seconds so far, of those that it takes at most
                 show("Ctrl-C ends it", number * every, longest_s, lines)
         ras.over.set()
+        if dumps := given["dumps"]:
+            dumps.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                count = copy_dumps(connections, dumps)
+                terminal.notify(f"Dumps of PyTorch's flight recorder in {dumps}: {count}.")
     result = judged(hosts, failed, ras.view)
     result = replace(result, id=dated_id(), target=target.name, started=started)
     terminal.show(render_watch, result, form)

@@ -127,8 +127,8 @@ def one_finding(
     are_alike = all(other.sentence == first.sentence for other in rest)
     if code in WITHOUT_ROWS and not are_alike:  # the codes of errors
         others = "".join(f"; {other.host}: {other.sentence}" for other in rest)
-    elif also := dict.fromkeys(other.host for other in rest if other.host != first.host):
-        others = f"; the same on {listed([*also])}"
+    elif rest:
+        others = f"; the same on {listed([other.host for other in rest])}"
     return Finding(
         code=code,
         severity=severity,

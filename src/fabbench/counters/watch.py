@@ -326,7 +326,7 @@ def _tcp_beside_idle_nics(moved: Moved, carriers: Moved) -> Iterator[Shown]:
 
 
 def _uneven_hosts(carriers: Moved) -> Iterator[Shown]:
-    """Find the few hosts that send or receive far from the median of all."""
+    """Find the few hosts that send far from the median of all; if none does, that receive so."""
     for counter, verb in ((TX, "sends"), (RX, "receives")):
         rates: dict[str, float] = {}
         for host, traffic in carriers.items():
@@ -338,6 +338,8 @@ def _uneven_hosts(carriers: Moved) -> Iterator[Shown]:
             for host in off:
                 percent = format_decimal(100 * rates[host] / usual, 0)
                 yield Shown(host, f"it {verb} {percent} % of what the others do")
+            if off:
+                return
 
 
 def _is_far(own: float, usual: float) -> bool:

@@ -306,7 +306,7 @@ class KubernetesLauncher(Launcher):
     @override
     @contextlib.contextmanager
     def connections(self, target: Target, wait_s: float) -> Iterator[Mapping[str, PodConnection]]:
-        """Reach the first container of running pods with some labels."""
+        """Reach the first container of running pods with some labels: `NODE/POD` → it."""
         labels = target.options_as(ClusterPodOptions).pod
         if not labels or target.hosts:
             raise RequestError("Pass --pod, labels of the pods to watch, and no nodes.")
@@ -318,7 +318,10 @@ class KubernetesLauncher(Launcher):
                 connection = PodConnection(api, name_of(pod), spec["containers"][0]["name"])
                 closing.callback(connection.close)
                 pods[f"{spec['nodeName']}/{connection.name}"] = connection
-            yield _with_different_nics(pods)
+            # Of those on one node that see the same NICs, the last: else they would count twice
+            seen = map_hosts(pods, lambda pod: " ".join(pod.run(_LIST_NICS).out))
+            different = {(name.partition("/")[0], str(nics)): name for name, nics in seen.items()}
+            yield {name: pods[name] for name in different.values()}
 
     @override
     @contextlib.contextmanager
@@ -404,13 +407,6 @@ def _running_pods_with(labels: str, api: KubernetesApi, wait_s: float) -> Object
             hint="For pods that start later, pass --wait, such as --wait 10m.",
         )
     return running
-
-
-def _with_different_nics(pods: Mapping[str, PodConnection]) -> Mapping[str, PodConnection]:
-    """Return `NODE/POD` → pod; of those on one node that see the same NICs, the last."""
-    seen = map_hosts(pods, lambda pod: " ".join(pod.run(_LIST_NICS).out))
-    different = {(name.partition("/")[0], str(nics)): name for name, nics in seen.items()}
-    return {name: pods[name] for name in different.values()}
 
 
 def _with_profile(target: Target) -> Target:

@@ -269,9 +269,21 @@ class SlurmLauncher(Launcher):
         job = target.options_as(SlurmOptions).job
         if not job or target.hosts:
             raise RequestError("Pass --job, the Slurm job to watch, and no nodes.")
+        tell_once = cache(notify)
         with login(target) as login_node:
-            nodes_of_job = _await_nodes(login_node, job, wait_s)
-        return connected(target, nodes_of_job)
+            for _ in moments(wait_s, _LOOK_S):
+                answer = show_job(login_node, job)
+                state = state_in(answer)
+                if state is None or not state.pending:
+                    break
+                tell_once(str(explain_pending(state)))
+        if state is None or not state.runs:
+            shown = shorten(" ".join(answer))
+            raise MachineError(
+                f"Job {job} does not run: {shown}.",
+                hint="See squeue. For one that is pending, pass --wait, such as --wait 10m.",
+            )
+        return connected(target, expand_hostlist(state.nodes))
 
     @override
     @contextlib.contextmanager
@@ -287,27 +299,6 @@ class SlurmLauncher(Launcher):
 
 
 LAUNCHER = SlurmLauncher()
-
-
-def _await_nodes(login_node: LoginNode, job: str, wait_s: float) -> tuple[str, ...]:
-    """Return the nodes of a job of anybody's, once it runs; say why it does not yet.
-
-    Raise MachineError if it does not run in time, or any more.
-    """
-    tell_once = cache(notify)
-    for _ in moments(wait_s, _LOOK_S):
-        answer = show_job(login_node, job)
-        state = state_in(answer)
-        if state is None or not state.pending:
-            break
-        tell_once(str(explain_pending(state)))
-    if state is None or not state.runs:
-        shown = shorten(" ".join(answer))
-        raise MachineError(
-            f"Job {job} does not run: {shown}.",
-            hint="See squeue. For one that is pending, pass --wait, such as --wait 10m.",
-        )
-    return expand_hostlist(state.nodes)
 
 
 def _job_around(target: Target) -> str:
