@@ -65,8 +65,9 @@ def watch(
 
     The job may be anybody's that you reach: hosts over ssh, this machine, a Slurm job (--job), pods
     (--pod). The counters of all NICs of all hosts are read at once, as any user may: nothing is
-    installed or written there, and no program started but a shell. The NICs that move the most are
-    taken for those of the job. NCCL's RAS, where it listens, says which ranks wait.
+    installed or written there (but by --dumps), and no program started but a shell. The NICs that
+    move the most are taken for those of the job. NCCL's RAS, where it listens, says which ranks
+    wait.
 
     Bad (status 1) are NICs that were paused or slowed down by congestion, lost many packets, or
     disappeared; NICs of a host, or hosts, that do not share the load; a job over TCP beside idle
@@ -75,7 +76,7 @@ def watch(
 
     Example: fabbench watch --host node-1 --host node-2 --for 60s
 
-    Example: fabbench watch --job 4711 --for 60s
+    Example: fabbench watch --job 4711 --wait 10m --for 60s
     """
     from fabbench.counters.watch import HostSamples, judged
     from fabbench.launchers import launcher_named
