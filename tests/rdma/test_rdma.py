@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,11 +258,15 @@ def foreign(rdma: Machines, *more: str) -> Iterator["subprocess.Popen[str]"]:
         yield sender
 
 
+def says(rdma: Machines, name: str, command: str, text: str) -> bool:
+    return text in rdma.sh(name, command)
+
+
 def watching(rdma: Machines, store: Path, *more: str) -> "subprocess.Popen[str]":
     """Start a watch of both, and wait until each is sampled."""
     started = local_runs.start_program(store, ("watch", *rdma.options, "--json", *more))
     for name in rdma.names:
-        assert eventually(lambda name=name: "sh -s" in rdma.sh(name, "ps -eo args="), 120)
+        assert eventually(partial(says, rdma, name, "ps -eo args=", "sh -s"), 120)
     return started
 
 
@@ -289,9 +294,9 @@ def test_a_watch_counts_what_a_foreign_perftest_sends(rdma: Machines, tmp_path: 
 
 def test_a_watch_says_whose_queue_pairs_a_device_has(rdma: Machines, tmp_path: Path) -> None:
     with rdma.nothing_left(), foreign(rdma, "-D", "600"):
-        shown = "rdma resource show qp"
         for name in rdma.names:
-            assert eventually(lambda name=name: "ib_write_bw" in rdma.sh(name, shown), 120)
+            seen = partial(says, rdma, name, "rdma resource show qp", "ib_write_bw")
+            assert eventually(seen, 120)
         pids = {name: rdma.sh(name, "pgrep -x ib_write_bw").strip() for name in rdma.names}
         run = watching(rdma, tmp_path, "--for", "2")
         out, err = run.communicate(timeout=200)
