@@ -70,7 +70,7 @@ test-slow:
 	    --numprocesses 2 --dist loadfile $(ARGS)
 
 test-hosts:
-	@$(PREPARE) dev
+	@$(PREPARE) $(if $(SLOW),slow,dev)
 	$(PYTEST) -m "lab $(SOME)" --numprocesses 2 --dist loadfile $(ARGS)
 
 test-cluster:

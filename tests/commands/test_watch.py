@@ -114,6 +114,7 @@ def test_watches_are_removed_like_runs(watch: Watch, store: Path) -> None:
     [
         ("--for", "0"),
         ("--every", "0.5"),
+        ("--wait", "0"),
         ("--host", "a"),
         ("--ras", "28028"),
         ("--job", "a job"),

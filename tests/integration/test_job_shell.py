@@ -12,14 +12,18 @@ import pytest
 
 from fabbench.counters.watch import HostSamples, JobView
 from fabbench.model.errors import MachineError
-from fabbench.remote import ras_shell
+from fabbench.model.log import Finding
+from fabbench.remote import counter_shell, ras_shell
 from fabbench.remote.counter_shell import rounds
 from fabbench.remote.inspector_shell import InspectorShells
 from fabbench.remote.ras_shell import RasThread
+from fabbench.remote.recorder_shell import copy_dumps
 from fabbench.remote.transport import Here, Transport
+from fabbench.runs.parse_file import parse_together
 from tests.support.hosts import processes
 from tests.support.paths import DATA
 from tests.support.ras_server import ras
+from tests.support.recorder_program import ranks_that_dump
 
 pytestmark = pytest.mark.local
 H200 = DATA / "h200"
@@ -70,6 +74,35 @@ def test_devices_are_told_once_where_tools_are(
         assert [*rounds({"a": here}, hosts, 0.1, 0.2)] == [{}] * 3
     notes = [*hosts["a"].notes]
     assert [note for note in notes if note in DEVICES] == DEVICES
+
+
+def test_devices_are_told_again_when_the_job_that_was_waited_for_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that `rdma` is asked, a process of another number has the queue pairs."""
+    said = 'echo "link a/1 lqpn 41 type RC pid $(wc -l <asked) comm job"'
+    (tmp_path / "rdma").write_text(f"#!/bin/sh\ncd {tmp_path}\necho >>asked\n{said}\n")
+    (tmp_path / "rdma").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    moves = iter([False, False, True])
+    monkeypatch.setattr(counter_shell, "carries", lambda _: next(moves))
+    hosts = {"a": HostSamples()}
+    with closing(Here("a")) as here:
+        sampling = rounds({"a": here}, hosts, 0.2, 1, wait_s=60)
+        took = [hosts["a"].newest.seconds or 0 for failed in sampling if not failed]
+    assert len(took) == 8  # Three until it moves, and five in a second
+    assert hosts["a"].total.seconds == pytest.approx(sum(took[2:]))
+    notes = [note for note in hosts["a"].notes if "queue pairs" in note]
+    assert notes == [f"a: queue pairs of job (process {number}): 1." for number in (1, 2)]
+
+
+def test_data_that_do_not_come_are_not_waited_for_any_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(counter_shell, "carries", lambda _: False)
+    hosts = {"a": HostSamples()}
+    with closing(Here("a")) as here:
+        assert [*rounds({"a": here}, hosts, 0.1, 1000, wait_s=0.3)] == [{}] * 4
 
 
 @pytest.fixture(autouse=True)
@@ -204,3 +237,34 @@ def test_of_much_only_the_newest_is_read_and_a_new_file_of_the_same_name(written
     assert 1000 < len(read) < 3000
     (written.folder / "node-a-pid1.log").write_text(calls_of(7))
     assert written.read() == calls_of(7).splitlines()
+
+
+def test_dumps_of_ranks_are_copied_for_explain(tmp_path: Path) -> None:
+    """Of a host that does not answer there are none."""
+    recordings = [H200 / f"fr-sleep-{rank}" for rank in range(2)]
+    with ranks_that_dump(tmp_path, *recordings), closing(Here("a")) as here:
+        hosts: dict[str, Transport | MachineError] = {"a": here, "b": MachineError("No route.")}
+        assert copy_dumps(hosts, tmp_path) == 2
+    copied = [tmp_path / f"rank_{rank}" for rank in range(2)]
+    assert [each.read_bytes() for each in copied] == [each.read_bytes() for each in recordings]
+    shown, known = ([*map(str, paths)] for paths in (copied, recordings))
+    assert findings(shown) == findings(known) != []
+
+
+def findings(names: list[str]) -> list[Finding]:
+    (log,) = parse_together(names)
+    return [*log.findings]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_does_not_dump_and_others_do_again(tmp_path: Path) -> None:
+    recordings = [H200 / f"fr-4-mismatch-{rank}" for rank in range(3)]
+    with ranks_that_dump(tmp_path, "-", *recordings), closing(Here("a")) as here:
+        for _ in range(2):
+            assert copy_dumps({"a": here}, tmp_path) == 3
+    assert not (tmp_path / "rank_0").exists()
+
+
+def test_without_pipes_there_are_no_dumps(tmp_path: Path) -> None:
+    with closing(Here("a")) as here:
+        assert copy_dumps({"a": here}, tmp_path) == 0

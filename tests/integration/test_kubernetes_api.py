@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fabbench.launchers.kubernetes import KubernetesOptions, api, objects
+from fabbench.launchers.kubernetes import KubernetesOptions, api, launcher, objects
 from fabbench.launchers.kubernetes.api import (
     AbsentError,
     AlreadyExistsError,
@@ -32,7 +32,7 @@ from fabbench.launchers.kubernetes.mpijob.launcher import LAUNCHER as MPIJOBS
 from fabbench.launchers.kubernetes.objects import PodWatch
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Target
-from fabbench.remote.transport import LostError
+from fabbench.remote.transport import Here, LostError
 from tests.support.clock import Clock
 from tests.support.hosts import processes
 from tests.support.pod_objects import node_object, pod_object
@@ -356,20 +356,70 @@ def test_exec_asks_for_all_words_and_says_why_it_was_refused(tmp_path: Path) -> 
     assert server.words[-3:] == ["echo", "a b", "a b"]
 
 
-def test_running_pods_with_labels_are_watched_one_on_each_node(tmp_path: Path) -> None:
-    pods = "GET /api/v1/namespaces/bench/pods"
-    found = [pod_object(node, {}) for node in ("n1", "n2", "n2")]
+PODS = "GET /api/v1/namespaces/bench/pods"
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Target:
     options = KubernetesOptions(kubeconfig=tmp_path / "kubeconfig", pod="app=job")
-    target = Target(name="kubernetes", launcher="kubernetes", options=options)
-    with serving(tmp_path, {pods: [listed(*found), listed()]}) as server:
-        with KUBERNETES.connections(target) as connections:
-            names = {node: each.name for node, each in connections.items()}
+    return Target(name="kubernetes", launcher="kubernetes", options=options)
+
+
+def jobs_pod(node: str, name: str, phase: str = "Running") -> dict[str, Any]:
+    made = pod_object(node, {}, phase=phase)
+    made["metadata"]["name"] = name
+    return made
+
+
+def test_running_pods_with_labels_are_watched(tmp_path: Path, watched: Target) -> None:
+    """None answers here; so nobody knows that two see the same NICs."""
+    found = [jobs_pod(*each) for each in (("n1", "a"), ("n2", "b"), ("n2", "c"))]
+    found.append(jobs_pod("n3", "d", "Pending"))
+    with serving(tmp_path, {PODS: [listed(*found), listed()]}) as server:
+        with KUBERNETES.connections(watched, 0) as connections:
+            names = {name: each.name for name, each in connections.items()}
         with (
             pytest.raises(MachineError, match="No pod with app=job runs in bench"),
-            KUBERNETES.connections(target),
+            KUBERNETES.connections(watched, 0),
         ):
             pass
-    assert names == {"n1": "busy-n1", "n2": "busy-n2"}
-    ((_, query, _), _) = server.asked
+    assert names == {"n1/a": "a", "n2/b": "b", "n2/c": "c"}
+    (_, query, _) = server.asked[0]
     assert query["labelSelector"] == "app=job"
-    assert query["fieldSelector"] == "status.phase=Running"
+    assert query["fieldSelector"] == "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def test_of_pods_that_see_the_same_nics_one_is_watched(
+    tmp_path: Path, watched: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lists them is a real shell: that of this machine, for all pods."""
+    monkeypatch.setattr(PodConnection, "run", lambda _, argv: Here("here").run(argv))
+    found = [jobs_pod(*each) for each in (("n1", "a"), ("n2", "b"), ("n2", "c"))]
+    with (
+        serving(tmp_path, {PODS: [listed(*found)]}),
+        KUBERNETES.connections(watched, 0) as connections,
+    ):
+        assert {*connections} == {"n1/a", "n2/c"}
+
+
+def test_pods_that_start_later_are_waited_for(
+    tmp_path: Path,
+    watched: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(launcher, "_LOOK_S", 0.01)
+    caplog.set_level("INFO")
+    later = [
+        listed(),
+        listed(jobs_pod("n1", "a", "Pending")),
+        listed(jobs_pod("n1", "a"), jobs_pod("", "b", "Pending")),
+        listed(jobs_pod("n1", "a"), jobs_pod("n2", "b")),
+    ]
+    with (
+        serving(tmp_path, {PODS: later}),
+        KUBERNETES.connections(watched, 60) as connections,
+    ):
+        assert {*connections} == {"n1/a", "n2/b"}
+    told = [each for each in caplog.messages if each.startswith("Pods with app=job")]
+    assert [each.rpartition(": ")[2] for each in told] == ["0 of 0.", "0 of 1.", "1 of 2."]

@@ -2,14 +2,19 @@
 
 Two virtual machines with soft-RoCE. perftest, fi_pingpong, UCX and the counters are real.
 
-The machines are emulated, and slow: few messages, and no figure is looked at.
+The machines are emulated, and slow: few messages. No figure is looked at but what `watch` counts.
 """
 
 import json
 import re
 import shlex
-from contextlib import ExitStack
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -224,3 +229,78 @@ def test_a_port_that_goes_down_ends_the_run(rdma: Machines, tmp_path: Path) -> N
     assert (log.outcome, log.points) == (Outcome.FAILED, [])
     assert "Failed status" in (log.reason or "")
     assert "link_downed" in out
+
+
+MTU, MESSAGE, COUNT = 1024, 65536, 50
+FOREIGN = f"ib_write_bw -d rxe0 -x 1 -F -u 18 -m {MTU} -s {MESSAGE}"
+"""What somebody types; in packets of 1 KiB, as `watch` takes those of soft-RoCE for."""
+
+
+@contextmanager
+def foreign(rdma: Machines, *more: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start ib_write_bw on both, without fabbench; yield the sender, on rdma2."""
+
+    def end() -> None:
+        for name in rdma.names:
+            rdma.sh(name, "pkill -x ib_write_bw", check=False)
+
+    words = f"{FOREIGN} {shlex.join(more)}"
+    ssh = ("ssh", "-F", str(rdma.config))
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
+    with ExitStack() as stack:
+        stack.enter_context(subprocess.Popen([*ssh, "rdma1", words], **pipes))
+        stack.callback(end)
+        # 18515, where it waits for the sender
+        assert eventually(lambda: ":4853 " in rdma.sh("rdma1", "cat /proc/net/tcp*"), 60)
+        argv = [*ssh, "rdma2", f"{words} 10.77.0.1"]
+        sender = stack.enter_context(subprocess.Popen(argv, **pipes))
+        stack.callback(end)
+        yield sender
+
+
+def says(rdma: Machines, name: str, command: str, text: str) -> bool:
+    return text in rdma.sh(name, command)
+
+
+def watching(rdma: Machines, store: Path, *more: str) -> "subprocess.Popen[str]":
+    """Start a watch of both, and wait until each is sampled."""
+    started = local_runs.start_program(store, ("watch", *rdma.options, "--json", *more))
+    for name in rdma.names:
+        assert eventually(partial(says, rdma, name, "ps -eo args=", "sh -s"), 120)
+    return started
+
+
+def test_a_watch_counts_what_a_foreign_perftest_sends(rdma: Machines, tmp_path: Path) -> None:
+    """What perftest prints is the rate over its own time, and the watch is longer."""
+    with rdma.nothing_left():
+        run = watching(rdma, tmp_path, "--every", "2")
+        with foreign(rdma, "-n", str(COUNT)) as sender:
+            told, _ = sender.communicate(timeout=300)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert run.returncode in {0, 1, 4}, err  # It may move too little for a job
+    # Bytes, messages, peak, average (MB/s: MiB), messages per second
+    row = re.search(rf"^ *{MESSAGE} +{COUNT} +\S+ +(\S+) ", told, re.MULTILINE)
+    assert row, told
+    printed = float(row[1]) * 2**20
+    seconds = COUNT * MESSAGE / printed
+    carriers = json.loads(out)["carriers"]
+    for name, counter in (("rdma2", "tx_packets"), ("rdma1", "rx_packets")):
+        (packets,) = (
+            nic["counters"][counter] for nic in carriers[name]["nics"] if nic["name"] == "rxe0"
+        )
+        assert packets * MTU / seconds == pytest.approx(printed, rel=0.03)
+
+
+def test_a_watch_says_whose_queue_pairs_a_device_has(rdma: Machines, tmp_path: Path) -> None:
+    with rdma.nothing_left(), foreign(rdma, "-D", "600"):
+        for name in rdma.names:
+            seen = partial(says, rdma, name, "rdma resource show qp", "ib_write_bw")
+            assert eventually(seen, 120)
+        pids = {name: rdma.sh(name, "pgrep -x ib_write_bw").strip() for name in rdma.names}
+        run = watching(rdma, tmp_path, "--for", "2")
+        out, err = run.communicate(timeout=200)
+    assert run.returncode in {0, 1, 4}, err
+    notes = json.loads(out)["notes"]
+    for name, pid in pids.items():
+        assert f"{name}: rxe0: queue pairs of ib_write_bw (process {pid}): 1." in notes, notes

@@ -5,6 +5,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,7 @@ from fabbench.cli.options import known_proof, results, takes
 from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
 from fabbench.model.errors import Exit
 from fabbench.model.ids import dated_id
-from fabbench.model.options import Seconds, Text, declared, option
+from fabbench.model.options import File, Seconds, Text, declared, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,16 @@ class WatchOptions:
 
     seconds: float | None = option(Seconds(1), "How long to watch. Default: until Ctrl-C.", "--for")
     every: float = option(Seconds(1), "Interval of the samples.", default="1")
+    wait: float | None = option(
+        Seconds(1),
+        "Wait at most so long for the job to start, and then for data to move, from when --for "
+        "counts. Default: neither is waited for.",
+    )
+    dumps: Path | None = option(
+        File("a directory", "DIRECTORY", directory=True),
+        "At the end, have PyTorch's ranks dump what they wait for, and copy that to DIRECTORY, for "
+        "fabbench explain. Writes to the job's pipes; each rank writes a file there.",
+    )
     ras: str = option(
         Text("an address, such as localhost:28028", "HOST:PORT", r"^\S+:[0-9]{1,5}$"),
         "Where NCCL's RAS listens on each host (NCCL_RAS_ADDR).",
@@ -66,9 +77,9 @@ def watch(
 
     The job may be anybody's that you reach: hosts over ssh, this machine, a Slurm job (--job), pods
     (--pod). The counters of all NICs of all hosts are read at once, as any user may: nothing is
-    installed or written there, and no program started but a shell. The NICs that move the most are
-    taken for those of the job. NCCL's RAS, where it listens, says which ranks wait, and its
-    inspector (--inspector) how fast calls are, and which rank the others wait for.
+    installed or written there (but by --dumps), and no program started but a shell. The NICs that
+    move the most are taken for those of the job. NCCL's RAS, where it listens, says which ranks
+    wait, and its inspector (--inspector) how fast calls are, and which rank the others wait for.
 
     Bad (status 1) are NICs that were paused or slowed down by congestion, lost many packets, or
     disappeared; NICs of a host, or hosts, that do not share the load; a job over TCP beside idle
@@ -77,13 +88,14 @@ def watch(
 
     Example: fabbench watch --host node-1 --host node-2 --for 60s
 
-    Example: fabbench watch --job 4711 --for 60s
+    Example: fabbench watch --job 4711 --wait 10m --for 60s
     """
     from fabbench.counters.watch import HostSamples, judged
     from fabbench.launchers import launcher_named
     from fabbench.remote.counter_shell import rounds
     from fabbench.remote.inspector_shell import InspectorShells
     from fabbench.remote.ras_shell import RasThread
+    from fabbench.remote.recorder_shell import copy_dumps
     from fabbench.report import nics_table
     from fabbench.report.job_calls import with_calls
     from fabbench.report.watch_report import render_watch
@@ -94,7 +106,10 @@ def watch(
     started = time.time()
     proof = known_proof({"instance_type": given["type_of_nodes"]})
     terminal.notify(f"Target {target.name}: {reason}.")
-    with interruptible(), launcher_named(target.launcher).connections(target) as connections:
+    wait_s = given["wait"] or 0.0
+    longest_s = seconds and seconds + wait_s
+    launcher = launcher_named(target.launcher)
+    with interruptible(), launcher.connections(target, wait_s) as connections:
         hosts = {name: HostSamples() for name in connections}
         ras = RasThread(connections, given["ras"])
         ras.start()
@@ -103,15 +118,20 @@ def watch(
         # Returns what RAS shows together with the calls so far
         job = partial(with_calls, lines=inspector.lines, folder=folder, proof=proof)
         # Each round adds samples to `hosts`, and tells which have failed so far
-        sampling = rounds(connections, hosts, every, seconds or math.inf)
+        sampling = rounds(connections, hosts, every, seconds or math.inf, wait_s)
         with terminal.changing() as show, contextlib.suppress(KeyboardInterrupt):
             for number, failed in enumerate(sampling):
                 inspector.read()
                 now = judged(hosts, failed, job(ras.view), newest=True)
                 lines = [now.first, *nics_table.live(now.carriers), now.last]
-                # The bar: seconds so far, of those that were asked for
-                show("Ctrl-C ends it", number * every, seconds, lines)
+                # The bar: seconds so far, of those that it takes at most
+                show("Ctrl-C ends it", number * every, longest_s, lines)
         ras.over.set()
+        if dumps := given["dumps"]:
+            dumps.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                count = copy_dumps(connections, dumps)
+                terminal.notify(f"Dumps of PyTorch's flight recorder in {dumps}: {count}.")
     result = judged(hosts, failed, job(ras.view))
     result = replace(result, id=dated_id(), target=target.name, started=started)
     terminal.show(render_watch, result, form)

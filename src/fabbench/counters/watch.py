@@ -65,6 +65,10 @@ class HostSamples:
             self._add(difference(self._last, snapshot))
         self._last = snapshot
 
+    def restart(self) -> None:
+        """Leave out what moved before the last two snapshots."""
+        self.total = self.newest
+
     def _add(self, moved: Traffic) -> None:
         # Add what moved since the last snapshot to the total.
         self.newest = moved
@@ -205,6 +209,12 @@ def judged(
 # ---------------------------------------------------------------- what carries the data
 
 
+def carries(hosts: Hosts) -> bool:
+    """Return whether NICs carried a job between the last two snapshots."""
+    newest = {host: samples.newest for host, samples in hosts.items()}
+    return bool(_carrying(newest))
+
+
 def load(traffic: Traffic, nic: NicTraffic) -> float:
     """Return bytes per second in the busier direction, estimated where only packets are counted."""
     count = nic.counters.get
@@ -317,7 +327,7 @@ def _tcp_beside_idle_nics(moved: Moved, carriers: Moved) -> Iterator[Shown]:
 
 
 def _uneven_hosts(carriers: Moved) -> Iterator[Shown]:
-    """Find the few hosts that send or receive far from the median of all."""
+    """Find the few hosts that send far from the median of all; if none does, that receive so."""
     for counter, verb in ((TX, "sends"), (RX, "receives")):
         rates: dict[str, float] = {}
         for host, traffic in carriers.items():
@@ -329,6 +339,8 @@ def _uneven_hosts(carriers: Moved) -> Iterator[Shown]:
             for host in off:
                 percent = format_decimal(100 * rates[host] / usual, 0)
                 yield Shown(host, f"it {verb} {percent} % of what the others do")
+            if off:
+                return
 
 
 def _is_far(own: float, usual: float) -> bool:

@@ -383,12 +383,14 @@ class Launcher(ABC):
     ) -> Examined:
         """Return what a check needs, also of machines out of reach; `deep` starts pods or a job."""
 
-    def connections(self, target: Target) -> Connections:
+    def connections(self, target: Target, wait_s: float) -> Connections:
         """Connect to hosts on which a job runs that others started: name → connection, or error.
 
-        Nothing is written there. Raise MachineError, and RequestError if the launcher cannot.
+        A job that has not started is waited for, at most `wait_s`. Nothing is written there.
+
+        Raise MachineError, and RequestError if the launcher cannot.
         """
-        del target
+        del target, wait_s
         raise RequestError(
             f"The launcher {self.name} does not reach the hosts of a job that runs already.",
             hint="Pass them with --on ssh and --host.",

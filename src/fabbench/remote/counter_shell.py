@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib.resources import files
 
 from fabbench.counters.snapshot import SNAPSHOT, Snapshot, read_snapshot
-from fabbench.counters.watch import HostSamples
+from fabbench.counters.watch import HostSamples, carries
 from fabbench.execution.worker_pool import Results, map_hosts
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import ProcessStream, Transport
@@ -38,9 +39,13 @@ class HostShell:
         raise MachineError("No answer came in time.")
 
 
-def _read(shell: HostShell) -> Snapshot:
-    """Read all counters, with the loopback: a job of one host may use it. Raise MachineError."""
-    return read_snapshot(shell.ask("fabbench_devices; fabbench_counters"), loopback=True)
+def _read(shell: HostShell, *, waits: bool) -> Snapshot:
+    """Read all counters, with the loopback: a job of one host may use it. Raise MachineError.
+
+    Who uses the devices is read once while a job is waited for, and once when it moves data.
+    """
+    question = f"fabbench_devices {waits}; fabbench_counters"
+    return read_snapshot(shell.ask(question), loopback=True)
 
 
 def rounds(
@@ -48,23 +53,33 @@ def rounds(
     hosts: Mapping[str, HostSamples],
     every_s: float,
     for_s: float,
+    wait_s: float = 0.0,
 ) -> Iterator[Mapping[str, str]]:
     """Sample all hosts at once, and again, into `hosts`; yield those that failed so far → why.
 
-    Those are left out from then on; it ends after `for_s`, or when no host is left.
+    Those are left out from then on; it ends after `for_s`, or when no host is left. With `wait_s`
+    it counts from when NICs carry a job, and ends if none has for so long.
     """
     shells = {name: HostShell(each) for name, each in connections.items()}
     failed: dict[str, str] = {}
     due = time.monotonic()
-    end = due + for_s + every_s / 2  # A sample due at the very end is still taken
+    at_the_end = every_s / 2  # A sample due at the very end is still taken
+    waits = wait_s > 0
+    end = due + (wait_s or for_s) + at_the_end
     while shells:
-        for name, result in map_hosts(shells, _read, len(shells)).items():
+        read = partial(_read, waits=waits)
+        for name, result in map_hosts(shells, read, len(shells)).items():
             if isinstance(result, Snapshot):
                 hosts[name].take(result)
             else:
                 failed[name] = str(result)
                 shells.pop(name)
         yield failed
+        if waits and carries(hosts):
+            waits = False
+            end = due + for_s + at_the_end
+            for samples in hosts.values():
+                samples.restart()
         due += every_s
         if due > end:
             return

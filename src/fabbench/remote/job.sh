@@ -1,10 +1,10 @@
 # What a host says of a running job besides its counters.
 
-# Print once, as lines "fabbench: SENTENCE": whose queue pairs RDMA devices have, as far as this user may see it, and
-# which of them are nearest to which GPU. Nothing where no tool says it.
+# WORD: print once for each word, as lines "fabbench: SENTENCE": whose queue pairs RDMA devices have, as far as this user
+# may see it, and which of them are nearest to which GPU. Nothing where no tool says it.
 fabbench_devices() {
-    [ -z "${fabbench_devices_said-}" ] || return 0
-    fabbench_devices_said=1
+    [ "${fabbench_devices_said-}" != "$1" ] || return 0
+    fabbench_devices_said=$1
     PATH=$PATH:/usr/sbin:/sbin timeout 2 rdma resource show qp </dev/null | awk '
         {
             pid = name = ""
@@ -70,3 +70,53 @@ fabbench_inspector() {
     done
     fabbench_inspects=1
 } 2>/dev/null
+
+# Have each rank of PyTorch here dump its flight recorder, and print for each a line "RANK DUMP", by gzip and base64. A
+# rank does so into a file (TORCH_FR_DUMP_TEMP_FILE, older: TORCH_NCCL_DEBUG_INFO_TEMP_FILE) when anything comes through
+# its pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), and goes on. Its environment is read, as its own user and root may.
+fabbench_dumps() (
+    value() { tr '\0' '\n' <"$1/environ" | sed -n "s/^$2=//p" | head -n 1; }
+    IFS='
+'
+    asked=$IFS
+    set --
+    # shellcheck disable=SC2013 # IFS is the end of a line
+    for process in $(grep -lsz '^TORCH_[A-Z]*_DEBUG_INFO_PIPE_FILE=.' /proc/[0-9]*/environ); do
+        process=${process%/environ}
+        stem=$(value "$process" 'TORCH_[A-Z]*_DEBUG_INFO_PIPE_FILE')
+        file=$(value "$process" TORCH_FR_DUMP_TEMP_FILE)
+        file=${file:-$(value "$process" TORCH_NCCL_DEBUG_INFO_TEMP_FILE)}
+        [ -n "$file" ] || continue
+        # shellcheck disable=SC2012 # only what the links lead to is read
+        for pipe in $(ls -l "$process/fd" | sed -n 's/.* -> \(.*\.pipe\)$/\1/p' | sort -u); do
+            rank=${pipe##*/}
+            rank=${rank%.pipe}
+            rank=${rank#"${stem##*/}"}
+            case $rank in '' | *[!0-9]*) continue ;; esac
+            # Processes that it forked have it, too
+            case $asked in *"$IFS$pipe$IFS"*) continue ;; esac
+            [ -p "$process/root$pipe" ] || continue
+            asked=$asked$pipe$IFS
+            dump=$process/root$file$rank
+            set -- "$@" "$rank" "$dump" "$(stat -c %y.%s "$dump")"
+            printf 1 1<>"$process/root$pipe"
+        done
+    done
+    left=30
+    while [ $# -gt 0 ]; do
+        # Until it is another one, and grows no more
+        last=
+        while now=$(stat -c %y.%s "$2"); [ "$left" -gt 0 ]; do
+            [ -z "$now" ] || [ "$now" = "$3" ] || [ "$now" != "$last" ] || break
+            last=$now
+            left=$((left - 1))
+            sleep 0.5 || sleep 1
+        done
+        if [ -n "$now" ] && [ "$now" != "$3" ]; then
+            printf '%s ' "$1"
+            gzip -c "$2" | base64 | tr -d '\n'
+            echo
+        fi
+        shift 3
+    done
+) 2>/dev/null </dev/null

@@ -1,5 +1,6 @@
 """Many connections at once, and words through login shells of several kinds."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,12 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabbench.counters.watch import HostSamples
 from fabbench.execution.script.words import login_command
 from fabbench.execution.worker_pool import map_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Target
 from fabbench.remote import SshOptions, allocation
 from fabbench.remote.allocation import connect_all
+from fabbench.remote.counter_shell import rounds
 from fabbench.remote.openssh import OpenSsh
 from fabbench.remote.paramiko_client import Paramiko
 from fabbench.remote.ssh_transport import SshTransport
@@ -47,6 +50,40 @@ def test_64_connections_to_one_sshd_all_succeed(sshd: Sshd) -> None:
     assert counts == list(range(1, 65))
     assert all(connection.run(["true"]).status == 0 for connection in hosts)
     for connection in hosts:
+        connection.close()
+
+
+def used_s(sshd: Sshd) -> float:
+    """Seconds of processor time of all that serves connections, and of what ended there."""
+    ticks = 0
+    for pid in sshd.children():
+        with contextlib.suppress(OSError):  # it has ended
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+            ticks += sum(map(int, stat.split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@lab
+@slow
+def test_a_watch_of_64_hosts_costs_little_on_each(sshd: Sshd) -> None:
+    """At most one connection, and one percent of a core; `-s` shows how much.
+
+    All are this machine, which has few NICs.
+    """
+    usual = sshd.host(name="node*")
+    hosts = {f"node{number}": OpenSsh(replace(usual, name=f"node{number}")) for number in range(64)}
+    before = sshd.log.count("Accepted publickey")
+    connect_all([*hosts.values()])
+    samples = {name: HostSamples() for name in hosts}
+    used: list[float] = []
+    for failed in rounds(hosts, samples, 1, 20):
+        assert not failed
+        used.append(used_s(sshd))
+    assert sshd.log.count("Accepted publickey") - before == len(hosts)
+    each = (used[-1] - used[0]) / (len(used) - 1) / len(hosts)
+    print(f"one sample of a host takes {1000 * each:.2f} ms of a core")
+    assert 0 < each < 0.01
+    for connection in hosts.values():
         connection.close()
 
 

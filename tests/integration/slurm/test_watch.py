@@ -1,10 +1,12 @@
 """``fabbench watch --job``: the nodes of a job that somebody started, over ssh."""
 
 import json
+import signal
 
 import pytest
 
 from tests.support.host_fixtures import Labs
+from tests.support.host_programs import is_sampled
 from tests.support.hosts import processes
 from tests.support.slurm_runs import site, state, taken
 from tests.support.ssh_runs import argv
@@ -35,3 +37,21 @@ def test_a_job_that_has_ended_is_named(lab: Labs) -> None:
         done = made.run(watch("--job", number))
         assert done.returncode == 3
         assert f"Job {number} does not run" in done.stderr
+
+
+def test_a_job_that_starts_later_is_waited_for(lab: Labs) -> None:
+    made = site(lab)
+    batch = ["sbatch", "--parsable", "-o", "/dev/null", "--partition", "rest", "--nodes", "2"]
+    with taken(made[0], "--nodes", "2", "--partition", "rest"):
+        job = made[0].sh([*batch, "--exclusive", "--wrap", "sleep 600"]).stdout.strip()
+        done = made.run(watch("--job", job))
+        assert (done.returncode, "does not run" in done.stderr) == (3, True), done.stderr
+        waiting = made.popen(watch("--job", job, "--wait", "200"))
+        assert waiting.stderr
+        # Until it says why the job is pending
+        assert any(f"Job {job}: " in line for line in waiting.stderr)
+    assert processes.eventually(lambda: is_sampled(made[1]) and is_sampled(made[2]), 120)
+    waiting.send_signal(signal.SIGINT)  # Nothing moves: it would wait for that, too
+    _, err = waiting.communicate(timeout=60)
+    made[0].sh(["scancel", job])
+    assert waiting.returncode == 4, err

@@ -1,58 +1,20 @@
 """``fabbench watch`` of hosts over ssh: rates, and a host that dies in the middle."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs
-from tests.support.hosts import Host, Lab, processes
+from tests.support.host_programs import is_sampled, traffic
+from tests.support.hosts import Lab
 from tests.support.ssh_faults import running
 from tests.support.ssh_runs import argv, hosts, nothing_left
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
-SERVE = """
-import socket
-with socket.create_server(("", 7788)) as server:
-    peer, _ = server.accept()
-    while peer.recv(1 << 20):
-        pass
-"""
-SEND = """
-import socket, sys, time
-peer = socket.create_connection((sys.argv[1], 7788))
-begun, sent = time.monotonic(), 0
-while True:
-    peer.sendall(bytes(1 << 18))
-    sent += 1 << 18
-    time.sleep(max(0.0, begun + sent / 20e6 - time.monotonic()))
-"""
-LISTENS = ":1E6C 00000000:0000 0A"
-"""Port 7788, as /proc/net/tcp has it."""
 
 
 def watch(site: Lab, *more: str) -> list[str]:
     return argv("watch", "--on", "ssh", *hosts(site), *more)
-
-
-def start(host: Host, *words: str) -> str:
-    """Start a Python program on a host, and return its process id there."""
-    script = 'python3 -c "$@" >/dev/null 2>&1 & echo $!'
-    return host.sh(["sh", "-c", script, "sh", *words]).stdout.strip()
-
-
-@contextmanager
-def traffic(receiver: Host, sender: Host) -> Iterator[None]:
-    """20 MB/s of TCP from one host to the other."""
-    server = start(receiver, SERVE)
-    assert processes.eventually(lambda: LISTENS in receiver.sh(["cat", "/proc/net/tcp"]).stdout)
-    client = start(sender, SEND, receiver.address)
-    try:
-        yield
-    finally:
-        sender.sh(["kill", client])
-        receiver.sh(["kill", server], check=False)  # it ends with its client
 
 
 def test_rates_of_two_hosts(lab: Labs) -> None:
@@ -69,10 +31,6 @@ def test_rates_of_two_hosts(lab: Labs) -> None:
         assert nic["counters"][counter] / moved["seconds"] == pytest.approx(20e6, rel=0.1)
 
 
-def is_sampled(host: Host) -> bool:
-    return any(words[:2] == ["sh", "-s"] for words in host.processes().values())
-
-
 def test_a_host_that_dies_is_named_and_the_others_go_on(lab: Labs) -> None:
     site = lab(3, fresh=True)
     with (
@@ -86,3 +44,18 @@ def test_a_host_that_dies_is_named_and_the_others_go_on(lab: Labs) -> None:
     assert document["first"].startswith("incomplete: ")
     assert document["last"].startswith(f"incomplete: {site[1].name} could not be watched: ")
     assert document["carriers"][site[0].name]["seconds"] == pytest.approx(8, abs=2)
+
+
+def test_data_that_come_later_are_waited_for(lab: Labs) -> None:
+    """Only what moves from then on counts; one sample may have begun before."""
+    site = lab(2)
+    receiver, sender = site.hosts
+    words = watch(site, "--wait", "100", "--for", "4", "--json")
+    with nothing_left(site), running(site, words) as run:
+        run.until(lambda: all(map(is_sampled, site.hosts)))
+        with traffic(receiver, sender):
+            assert run.ends() in {0, 1}, run.err  # 1: TCP sent much again
+    moved = json.loads(run.out)["carriers"][sender.name]
+    assert 3.5 < moved["seconds"] < 7
+    (nic,) = moved["nics"]
+    assert nic["counters"]["tx_bytes"] / moved["seconds"] > 0.7 * 20e6

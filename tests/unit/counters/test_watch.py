@@ -7,7 +7,15 @@ import pytest
 
 from fabbench.counters.snapshot import Nic, NicKind, Snapshot, read_snapshot
 from fabbench.counters.vocabulary import RX, TX
-from fabbench.counters.watch import HostSamples, JobView, WatchResult, judged, load, moving
+from fabbench.counters.watch import (
+    HostSamples,
+    JobView,
+    WatchResult,
+    carries,
+    judged,
+    load,
+    moving,
+)
 from fabbench.model.errors import Exit
 from fabbench.model.log import Finding, Severity
 from tests.support.counter_trees import Tree
@@ -177,9 +185,22 @@ def test_a_host_that_sends_half_of_what_the_others_do() -> None:
     shown = seen(hosts)
     assert codes(shown) == ["host-uneven"], shown.findings
     assert shown.last == "bad: c: it sends 50 % of what the others do."
+    hosts["c"] = steady(efa("x", GB, GB))  # In both directions
+    assert seen(hosts).last == shown.last
     # Two hosts do not show which of them is right, and as many slow ones as fast ones neither.
     del hosts["a"]
     assert seen(hosts).status is Exit.FINE
+
+
+def test_what_moved_before_the_job_began_is_left_out() -> None:
+    samples = sampled(at(0, efa("x", 0, 0)), at(10, efa("x", 1e6, 1e6)))
+    assert not carries({"a": samples, "b": HostSamples()})
+    samples.take(at(11, efa("x", GB, GB)))
+    assert carries({"a": samples, "b": HostSamples()})
+    samples.restart()
+    assert (samples.total.seconds, samples.total.nics[0].tx) == (1, GB - 1e6)
+    samples.take(at(12, efa("x", 2 * GB, 2 * GB)))
+    assert (samples.total.seconds, samples.total.nics[0].tx) == (2, 2 * GB - 1e6)
 
 
 def test_a_paused_nic_and_lost_packets() -> None:

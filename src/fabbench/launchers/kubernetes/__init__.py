@@ -60,7 +60,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     )
     pod: str | None = option(
         Text("labels, as kubectl writes them", "LABELS"),
-        "Running pods with these labels are watched, one on each node.",
+        "Running pods with these labels are watched.",
         only="watch",
     )
     host_network: bool = option(Flag(), "Use the nodes' network namespace (hostNetwork).")

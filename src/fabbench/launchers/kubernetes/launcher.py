@@ -4,10 +4,11 @@ import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, Self
 
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
+from fabbench.execution.waiting import moments
 from fabbench.execution.worker_pool import Results, map_hosts, require_all, succeeded
 from fabbench.hosts.check import Check, HostRelations, Progress
 from fabbench.hosts.discover import arguments_for, inventories
@@ -61,6 +62,10 @@ from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import LostError
 
 Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]  # Starts and probes pods
+_LOOK_S = 2.0  # Between two looks at pods that are waited for
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+# RDMA devices, which all pods of a node may see, else a sign of the pod's own interfaces
+_LIST_NICS = ("sh", "-c", "ls /sys/class/infiniband/ | grep . || readlink /proc/self/ns/net")
 
 
 class PodVariant(NamedTuple):
@@ -299,23 +304,23 @@ class KubernetesLauncher(Launcher):
 
     @override
     @contextlib.contextmanager
-    def connections(self, target: Target) -> Iterator[Mapping[str, PodConnection]]:
-        """Reach the first container of running pods with some labels, by node: one on each."""
+    def connections(self, target: Target, wait_s: float) -> Iterator[Mapping[str, PodConnection]]:
+        """Reach the first container of running pods with some labels: `NODE/POD` → it."""
         labels = target.options_as(ClusterPodOptions).pod
         if not labels or target.hosts:
             raise RequestError("Pass --pod, labels of the pods to watch, and no nodes.")
         api = api_of(target)
-        found = [*api.objects("Pod", labels=labels, fields="status.phase=Running")]
-        if not found:
-            raise MachineError(f"No pod with {labels} runs in {api.namespace}; see --namespace.")
+        pods: dict[str, PodConnection] = {}
         with contextlib.ExitStack() as closing:
-            pods: dict[str, PodConnection] = {}
-            for pod in found:
+            for pod in _running_pods_with(labels, api, wait_s):
                 container = spec_of(pod)["containers"][0]["name"]
                 connection = PodConnection(api, name_of(pod), container)
                 closing.callback(connection.close)
-                pods[node_of(pod)] = connection
-            yield pods
+                pods[f"{node_of(pod)}/{connection.name}"] = connection
+            # Of those on one node that see the same NICs, the last: else they would count twice
+            seen = map_hosts(pods, lambda pod: " ".join(pod.run(_LIST_NICS).out))
+            different = {(name.partition("/")[0], str(nics)): name for name, nics in seen.items()}
+            yield {name: pods[name] for name in different.values()}
 
     @override
     @contextlib.contextmanager
@@ -380,6 +385,27 @@ class KubernetesLauncher(Launcher):
 
 
 LAUNCHER = KubernetesLauncher()
+
+
+def _running_pods_with(labels: str, api: KubernetesApi, wait_s: float) -> Objects:
+    """Return the running pods with some labels; wait until all run, but not longer than `wait_s`.
+
+    Raise MachineError if none runs.
+    """
+    running: Objects = ()
+    tell_once = cache(notify)
+    for _ in moments(wait_s, _LOOK_S):
+        pods = [*api.objects("Pod", labels=labels, fields=_NOT_ENDED)]
+        running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+        if running and len(running) == len(pods):
+            return running
+        tell_once(f"Pods with {labels} that run: {len(running)} of {len(pods)}.")
+    if not running:
+        raise MachineError(
+            f"No pod with {labels} runs in {api.namespace}; see --namespace.",
+            hint="For pods that start later, pass --wait, such as --wait 10m.",
+        )
+    return running
 
 
 def _with_profile(target: Target) -> Target:

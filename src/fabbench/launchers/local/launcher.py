@@ -68,8 +68,8 @@ class LocalLauncher(Launcher):
 
     @override
     @contextlib.contextmanager
-    def connections(self, target: Target) -> Iterator[Mapping[str, Here]]:
-        del target
+    def connections(self, target: Target, wait_s: float) -> Iterator[Mapping[str, Here]]:
+        del target, wait_s
         with contextlib.closing(Here(socket.gethostname())) as here:
             yield {here.name: here}
 

@@ -10,10 +10,11 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
+from fabbench.execution.waiting import moments
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import arguments_for
 from fabbench.hosts.probe import read_probe, script
@@ -39,6 +40,7 @@ from fabbench.launchers.slurm.scontrol import (
     Partition,
     SlurmNodes,
     check_nodes,
+    explain_pending,
     gpus_of,
     idle_alike,
     nodes,
@@ -64,6 +66,7 @@ from fabbench.remote.allocation import connected
 _WAIT_S = 30  # How long srun waits for nodes that are to be probed
 _ALL_S = 180.0  # How long probing all of them may take
 _CHECK_S = 300  # The time limit of the job in which they are probed
+_LOOK_S = 5.0  # Between two looks at a job that is waited for
 # Prints the first line of programs under srun, for `by_node`
 _PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
 _NODE = "fabbench node "
@@ -264,16 +267,24 @@ class SlurmLauncher(Launcher):
         )
 
     @override
-    def connections(self, target: Target) -> Connections:
+    def connections(self, target: Target, wait_s: float) -> Connections:
         job = target.options_as(SlurmOptions).job
         if not job or target.hosts:
             raise RequestError("Pass --job, the Slurm job to watch, and no nodes.")
+        tell_once = cache(notify)
         with login(target) as login_node:
-            answer = show_job(login_node, job)
-        state = state_in(answer)
+            for _ in moments(wait_s, _LOOK_S):
+                answer = show_job(login_node, job)
+                state = state_in(answer)
+                if state is None or not state.pending:
+                    break
+                tell_once(str(explain_pending(state)))
         if state is None or not state.runs:
             shown = shorten(" ".join(answer))
-            raise MachineError(f"Job {job} does not run: {shown}.", hint="See squeue.")
+            raise MachineError(
+                f"Job {job} does not run: {shown}.",
+                hint="See squeue. For one that is pending, pass --wait, such as --wait 10m.",
+            )
         return connected(target, expand_hostlist(state.nodes))
 
     @override
