@@ -10,7 +10,14 @@ from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, Round, SweepOutcome, SweepResult, SweepTest
+from fabbench.sweep.values import (
+    LONGER,
+    Diagnosis,
+    Round,
+    SweepOutcome,
+    SweepResult,
+    SweepTest,
+)
 
 TYPICAL = 77e9
 """The busbw of a healthy pair, in B/s."""
@@ -89,11 +96,12 @@ class Cluster:
         if not self.takes_s:
             return result
         seconds = self.takes_s * TYPICAL / (result.figure or math.inf)
-        if result.figure and seconds <= self.limit_s:
+        limit_s = self.limit_s * (LONGER if test.longer else 1)
+        if result.figure and seconds <= limit_s:
             return replace(result, seconds=seconds)
         self.shown += not self.hung
         self.hung += 1
-        return SweepResult(test, SweepOutcome.HUNG, round=number, seconds=self.limit_s)
+        return SweepResult(test, SweepOutcome.HUNG, round=number, seconds=limit_s)
 
     def _measured(self, test: SweepTest, number: int) -> SweepResult:
         self.tests += 1

@@ -4,13 +4,20 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fabbench.sweep.repeats import Endings
-from fabbench.sweep.values import SweepOutcome, SweepResult, not_zero, rounded_part
+from fabbench.sweep.values import (
+    LONGER,
+    SweepOutcome,
+    SweepResult,
+    SweepTest,
+    not_zero,
+    rounded_part,
+)
 
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
@@ -47,8 +54,6 @@ def by_key(keys: Ints, values: Floats) -> ByKey:
     return ByKey(ordered[starts], starts, counts, values[order])
 
 
-_LONGER = 2
-"""A test that hung shows something from so many times on what healthy tests take."""
 _LATE = 0.75
 """Healthy tests take as long as this part of a node's tests, and of the nodes.
 
@@ -175,6 +180,8 @@ class Readings:
         self.endings = Endings()
         self.hung: list[SweepResult] = []
         """Tests that ran out of time: not judged yet, or too soon to show anything."""
+        self.repeated: set[SweepTest] = set()
+        """Tests with the usual limit that were repeated with a longer one."""
         self._seconds: dict[int, _Seconds] = defaultdict(_no_seconds)
         """Node → how long each of its tests took that was measured."""
         self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
@@ -206,8 +213,11 @@ class Readings:
     def add(self, result: SweepResult) -> None:
         """Add a result; one that hung counts from the next `judge_hung` on, if it shows something.
 
-        By then more is known of how long healthy ones take.
+        By then more is known of how long healthy ones take. One that is repeated with more time
+        counts by that alone.
         """
+        if result.test.longer:
+            self.repeated.add(replace(result.test, longer=False))
         if result.outcome is SweepOutcome.HUNG:
             self.hung.append(result)
         else:
@@ -252,7 +262,7 @@ class Readings:
         if not self._seconds:
             return math.inf
         of_nodes = [*map(_late, self._seconds.values())]
-        return _LONGER * _late(of_nodes)
+        return LONGER * _late(of_nodes)
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
@@ -260,6 +270,8 @@ class Readings:
         set_aside = self.hung
         self.hung = []
         for result in set_aside:
+            if result.test in self.repeated:
+                continue
             if result.seconds < least_s:
                 self.hung.append(result)
             else:

@@ -7,6 +7,12 @@ from enum import StrEnum
 from fabbench.model.errors import Exit
 from fabbench.model.log import Outcome
 
+LONGER = 2
+"""A test that hung shows something from so many times on what healthy tests take.
+
+These end within the limit: so many limits are always enough.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SweepTest:
@@ -15,6 +21,8 @@ class SweepTest:
     nodes: tuple[str, ...]
     """In order of their roles: for a pair, server and client."""
     rail: str = ""  # The NIC that each of the nodes uses; empty: the benchmark's own choice
+    longer: bool = False
+    """Whether it has `LONGER` times the limit, which was too short for some."""
 
     def __str__(self) -> str:
         """Return its nodes, and its rail."""
