@@ -86,21 +86,22 @@ class Cluster:
         self.chance = random.Random(self.seed)
         self.tests = 0
         self.shown = 0
-        self.hung = 0
-        self._crossing = 1
         """How many tests a fault made slower, or failed."""
+        self.hung: set[SweepTest] = set()
+        """Tests that ran out of time, and were not repeated with more."""
+        self._crossing = 1
         self.speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
 
     def measure(self, test: SweepTest, number: int = 1) -> SweepResult:
         result = self._measured(test, number)
         if not self.takes_s:
             return result
+        self.hung.discard(replace(test, longer=False))
         seconds = self.takes_s * TYPICAL / (result.figure or math.inf)
         limit_s = self.limit_s * (LONGER if test.longer else 1)
         if result.figure and seconds <= limit_s:
             return replace(result, seconds=seconds)
-        self.shown += not self.hung
-        self.hung += 1
+        self.hung.add(test)
         return SweepResult(test, SweepOutcome.HUNG, round=number, seconds=limit_s)
 
     def _measured(self, test: SweepTest, number: int) -> SweepResult:
