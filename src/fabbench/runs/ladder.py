@@ -264,12 +264,11 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
 
 def _limit(figure: RungFigure) -> str:
     """Return the gate that a figure just holds if it is `_MARGIN` worse."""
-    if METRICS[figure.metric].lower_is_better:
-        worst = replace(figure, value=figure.value * (1 + _MARGIN))
-        text = f"{figure.what}<={worst}"
-    else:
-        worst = replace(figure, value=figure.value * (1 - _MARGIN))
-        text = f"{figure.what}>={worst}"
+    lower_is_better = METRICS[figure.metric].lower_is_better
+    bound = "<=" if lower_is_better else ">="
+    margin = _MARGIN if lower_is_better else -_MARGIN
+    worst = replace(figure, value=figure.value * (1 + margin))
+    text = f"{figure.what}{bound}{worst}"
     return text.replace(" at ", "@").replace(" ", "")  # `busbw at 1 GB` → `busbw@1GB`
 
 

@@ -614,7 +614,8 @@ def _about_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]
     """Return what is kept of a test that failed: what has to be mended, and what it said."""
     if result.outcome in MEASURED:
         return {}
-    return {"fault": gravest(map(fault_of, logs)), "said": logs[0].said}
+    said = next((log.said for log in logs if log.said), "")
+    return {"fault": gravest(map(fault_of, logs)), "said": said}
 
 
 def neighbors(logs: Iterable[Log]) -> Iterator[str]:

@@ -41,7 +41,8 @@ class SweepLogs:
     nodes: Sequence[str]  # All nodes in natural order, also those of files without a result
     metric: Metric
     left_out: Sequence[tuple[str, str]]  # Files without a result, and the reasons
-    group_of: Mapping[str, str]  # Node → its group, as sweeps know it
+    group_of: Mapping[str, str]  # Node → its group, as sweeps know it; none unless all have one
+    types: Mapping[str, str]  # Node → its instance type, as sweeps know it
     unfinished: str
     slow_nics: Sequence[tuple[str, str]]  # Files, and a NIC far below the others of its nodes
 
@@ -64,8 +65,12 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     node_names = NodeNames((log.source, log.hosts) for log in logs)
     read = [(entry.source, _result(entry, chosen, node_names)) for entry in entries]
     results = [each for _, each in read if each.test.nodes]
+    groups: dict[str, str] = {}
+    types: dict[str, str] = {}
     for sweep in sweeps:
         results += sweep.results
+        groups |= sweep.document.group_of
+        types |= sweep.document.types
     left_out = [
         (source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE
     ]
@@ -83,7 +88,8 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         nodes=nodes,
         metric=chosen,
         left_out=left_out,
-        group_of=_group_of(nodes, sweeps),
+        group_of=groups if groups.keys() >= set(nodes) else {},
+        types=types,
         unfinished=_unfinished(sweeps),
         slow_nics=slow,
     )
@@ -160,14 +166,6 @@ def _all_nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) ->
     named = {node for result in results for node in result.test.nodes}
     of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
     return sorted(named | of_sweeps, key=natural_order)
-
-
-def _group_of(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> Mapping[str, str]:
-    """Return node → its group; none unless all have one."""
-    groups: dict[str, str] = {}
-    for sweep in sweeps:
-        groups |= sweep.document.group_of
-    return groups if groups.keys() >= set(nodes) else {}
 
 
 def _unfinished(sweeps: Sequence[StoredSweep]) -> str:

@@ -122,13 +122,10 @@ def _out_of_time(readings: Readings, suspects: Sequence[Suspect]) -> str:
         return ""
     tests = listed(distinct(left))
     least_s = readings.least_s
-    limit = "SECONDS"  # no healthy test tells how many
-    if least_s < math.inf:
-        limit = format(least_s, ".0f")
-    return (
-        f"Out of time, which shows nothing: {tests}. Pass --timeout {limit} or more, twice what "
-        "healthy tests take."
-    )
+    advice = f"Pass --timeout {least_s:.0f} or more, twice what healthy tests take."
+    if math.isinf(least_s):  # as of logs
+        advice = "How long healthy tests take is not known: test these again with more time."
+    return f"Out of time, which shows nothing: {tests}. {advice}"
 
 
 def _tested_and_all_links(fitted: Fit) -> tuple[int, int]:

@@ -293,7 +293,7 @@ class Readings:
         classes_of_tests = []
         kinds = len(self._series)  # how many things were measured
         for (nodes_per_test, rail), rows in self._rows.items():
-            nodes: Ints = np.array(rows.members, dtype=np.int32)
+            nodes: Ints = np.array(rows.members)
             members = nodes.reshape(-1, nodes_per_test)
             series: Ints = np.array(rows.series, dtype=np.int32)
             group_of = np.zeros_like(members) if groups is None else groups[members]
@@ -304,10 +304,10 @@ class Readings:
                 across[:] = False
             columns: dict[str, Any] = {
                 "members": members,
-                "server": np.array(rows.server, dtype=np.int32),
+                "server": np.array(rows.server),
                 "series": series,
-                "values": np.array(rows.values, dtype=np.float32),
-                "rounded": np.array(rows.rounded, dtype=np.float32),
+                "values": np.array(rows.values),
+                "rounded": np.array(rows.rounded),
             }
             left = ~np.isin(members, list(without)).any(axis=1)
             for between in (False, True):

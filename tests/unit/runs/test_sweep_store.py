@@ -13,6 +13,7 @@ from fabbench.runs.document import SweepDocument, TestResult, write
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import summary_of
 from fabbench.runs.sweep import planner_of, unfinished
+from fabbench.runs.sweep_logs import read_sweep_logs
 from fabbench.sweep.values import SweepOutcome, SweepTest
 from fabbench.testing import two_hosts
 from tests.support.requests import request
@@ -158,3 +159,12 @@ def test_what_planners_are_reported(
         reason,
         1,
     )
+
+
+def test_a_sweep_that_is_judged_again_has_its_types_and_groups(tmp_path: Path) -> None:
+    types = {"a": "p5.48xlarge", "b": "p4d.24xlarge"}
+    sweep = tmp_path / "20260101T000000Z-nccl-1"
+    write(sweep / "request.json", {"format": 1, "sweep": {**DOCUMENT, "types": types}})
+    add_test(sweep, measured(0, "a", "b"))
+    found = read_sweep_logs([str(sweep)], tmp_path)
+    assert (found.types, found.group_of) == (types, DOCUMENT["group_of"])

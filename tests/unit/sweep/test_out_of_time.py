@@ -49,7 +49,8 @@ def test_where_no_time_is_known_a_hang_shows_nothing() -> None:
     cluster = Cluster(EIGHT, takes_s=60, limit_s=30)
     said = cluster.diagnosed(all_pairs(EIGHT))
     assert (said.suspects, said.status) == ([], Exit.UNTRUSTED)
-    assert "--timeout SECONDS" in said.out_of_time
+    assert said.out_of_time
+    assert "--timeout" not in said.out_of_time
     assert {each.name for each in said.undecided} == {*EIGHT}
 
 
