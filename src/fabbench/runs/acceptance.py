@@ -284,7 +284,8 @@ class Acceptance:
     def _notify_longest(self, allocation: DivisibleAllocation) -> None:
         """Notify the user how long the rungs that are left take if every test times out."""
         done = self.certificate.results
-        left = [each for each in self._rungs if not (each.absent or each.name in done)]
+        present = [each for each in self._rungs if not each.absent]
+        left = [each for each in present if each.name not in done]
         longest_s = sum(self._longest_s(each, allocation) for each in left)
         limit_s = min(longest_s, self._deadline - time.monotonic())
         if left:

@@ -16,7 +16,7 @@ from fabbench.benchmarks.standard import Work
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, without_empty
 from fabbench.model.options import (
     FABRIC,
     Choice,
@@ -171,8 +171,8 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     nodes = _Nodes.of(inventory)
     cases = _collectives(nodes, how)
     of_nodes = _rungs_of_nodes(nodes, thorough=how.level != LEVELS[0])
-    given = {"timeout_s": how.timeout, "iterations": how.iterations}
-    options = {name: format(value, ".15g") for name, value in given.items() if value}
+    given = without_empty({"timeout_s": how.timeout, "iterations": how.iterations})
+    options = {name: format(value, ".15g") for name, value in given.items()}
     of_nodes = (replace(each, options=options) for each in of_nodes)  # they have none of their own
     rungs = [
         *of_nodes,

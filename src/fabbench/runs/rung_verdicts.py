@@ -199,7 +199,7 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
     diagnosis = diagnosed(document, stored.results)
     figures = tuple(_typical(diagnosis, document.metric))
     # One that ran out of time and was repeated with a longer limit does not count.
-    repeated = {replace(each.result.test, longer=False) for each in stored.tests if each.longer}
+    repeated = {each.result.test.usual for each in stored.tests if each.longer}
     # Every test that succeeded has proved what carried its data.
     proven = all(
         each.outcome == Outcome.OK

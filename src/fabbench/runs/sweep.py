@@ -483,7 +483,7 @@ def longest_s(request: SweepRequest, inventory: Inventory) -> float:
     later = MAX_ROUNDS
     if request.mode == "rails":
         first *= max(len(host.devices) for host in inventory.hosts)
-        later = first if request.raises_limit else 0  # only what ran out of time
+        later = first * request.raises_limit  # only what ran out of time
     if request.raises_limit:
         later *= LONGER
     whole = _whole_plan(request, inventory)
@@ -614,7 +614,7 @@ def _about_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]
     """Return what is kept of a test that failed: what has to be mended, and what it said."""
     if result.outcome in MEASURED:
         return {}
-    said = next((log.said for log in logs if log.said), "")
+    said = max((log.said for log in logs), key=bool)  # the first that said anything
     return {"fault": gravest(map(fault_of, logs)), "said": said}
 
 

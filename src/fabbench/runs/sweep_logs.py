@@ -143,8 +143,12 @@ def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
 def _slow_nics(logs: Sequence[Log], node_names: NodeNames) -> list[tuple[str, str]]:
     """Return files, and a NIC far below the others of its nodes."""
     judged = judged_together([_with_nodes(log, node_names) for log in logs])
-    findings = [(log.source, each) for log in judged for each in log.findings]
-    return [(source, each.meaning) for source, each in findings if each.code == "slow-nic"]
+    return [
+        (log.source, each.meaning)
+        for log in judged
+        for each in log.findings
+        if each.code == "slow-nic"
+    ]
 
 
 def _with_nodes(log: Log, node_names: NodeNames) -> Log:

@@ -117,10 +117,10 @@ def _out_of_time(readings: Readings, suspects: Sequence[Suspect]) -> str:
     Those of a bad node are explained by it.
     """
     bad = _nodes_of(suspects, SuspectKind.NODE)
-    left = [str(each.test) for each in readings.hung if bad.isdisjoint(each.test.nodes)]
+    left = [each for each in readings.hung if bad.isdisjoint(each.test.nodes)]
     if not left:
         return ""
-    tests = listed(distinct(left))
+    tests = listed(distinct(str(each.test) for each in left))
     least_s = readings.least_s
     advice = f"Pass --timeout {least_s:.0f} or more, twice what healthy tests take."
     if math.isinf(least_s):  # as of logs

@@ -79,7 +79,8 @@ class DiagnosePlanner(Planner):
         whether tests that ran out of time may have more. `max_rounds`: how many screening has, if
         only these follow.
         """
-        if screening is None and group_of and len({*group_of.values()}) > 1:
+        groups = {*(group_of or {}).values()}
+        if screening is None and group_of and len(groups) > 1:
             screening = grouped(group_of, partners or SCREENING, seed=seed)
         elif screening is None:  # partners meet again if more are requested than there are nodes
             screening = matchings(nodes, partners or SCREENING, seed, again=partners is not None)

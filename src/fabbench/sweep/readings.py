@@ -4,7 +4,7 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -217,7 +217,7 @@ class Readings:
         counts by that alone.
         """
         if result.test.longer:
-            self.repeated.add(replace(result.test, longer=False))
+            self.repeated.add(result.test.usual)
         if result.outcome is SweepOutcome.HUNG:
             self.hung.append(result)
         else:

@@ -1,7 +1,7 @@
 """The tests of a sweep, their results, and its suspects. Frozen values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fabbench.model.errors import Exit
@@ -23,6 +23,11 @@ class SweepTest:
     rail: str = ""  # The NIC that each of the nodes uses; empty: the benchmark's own choice
     longer: bool = False
     """Whether it has `LONGER` times the limit, which was too short for some."""
+
+    @property
+    def usual(self) -> "SweepTest":
+        """Return the same test with the usual limit."""
+        return replace(self, longer=False)
 
     def __str__(self) -> str:
         """Return its nodes, and its rail."""
