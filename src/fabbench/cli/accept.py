@@ -170,4 +170,4 @@ def _request_of_rungs(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     run = replace(run, command=line.command)
     judged = values_of(line.given, ("tolerance", "confidence"))
     # Each rung that is a sweep has its own mode
-    return SweepRequest(run=run, mode="", raises_limit=how.timeout is None, **judged)
+    return SweepRequest(run=run, mode="", raises_limit=not how.timeout, **judged)
