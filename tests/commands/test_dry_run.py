@@ -200,6 +200,8 @@ def test_of_a_sweep_the_first_test_is_shown(
     # A limit of the user's is not raised for tests that run out of time.
     fixed = runner().invoke(cli, [*words, *more, "--format", "json", "--timeout", "30"])
     assert json.loads(fixed.stdout)["longest_s"] < shown["longest_s"]
+    short = runner().invoke(cli, [*words, *more, "--format", "json", "--max-time", "60"])
+    assert json.loads(short.stdout)["longest_s"] == 60
     assert not (tmp_path / "runs").exists()
 
 

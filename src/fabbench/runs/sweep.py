@@ -133,8 +133,11 @@ def sweep(
     )
     measure = partial(_measure, request, stored, notify, watching)
     result, release_failure = on_machines(run.target, needs, held, measure)
-    interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
-    return replace(result, interrupted=interrupted, release_failure=release_failure)
+    return replace(
+        result,
+        interrupted=result.interrupted or isinstance(release_failure, KeyboardInterrupt),
+        release_failure=release_failure,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,7 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
         first_round=first_round,
         test=plan(on_rail, tested),
         tested=tested,
-        longest_s=longest_s(request, inventory),
+        longest_s=min(longest_s(request, inventory), request.max_time or math.inf),
     )
 
 
@@ -377,8 +380,9 @@ def _groups_of_nodes(
         return {}
     missing = [node for node in nodes if node not in group_of]
     if missing:
-        lacking = listed(missing)
-        raise RequestError(f"The groups lack {lacking}.", hint="Add them to the file of --groups.")
+        raise RequestError(
+            f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups."
+        )
     return {node: group_of[node] for node in nodes}
 
 
@@ -401,9 +405,8 @@ def _common_nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
 
 
 def _nics_in_words(run: RunRequest, host: Host) -> str:
-    names = listed(_nics_of(run, host))
-    if not names:
-        names = f"none that {run.benchmark} on {run.fabrics[0]} can choose"
+    none = f"none that {run.benchmark} on {run.fabrics[0]} can choose"
+    names = listed(_nics_of(run, host)) or none
     return f"{host.name} has {names}"
 
 
