@@ -123,13 +123,13 @@ def sweep(
         request = replace(request, run=nodes_named, mode=stored.document.mode)
     request = _of_one_test(request)
     run = request.run
-
-    def check(inventory: Inventory) -> None:
-        """Raise RequestError for devices whose names are unknown until the hosts are probed."""
-        require_names(_whole_plan(request, inventory))
-
     needs = replace(
-        run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check
+        run.work.needs,
+        fabrics=run.fabrics,
+        divided=True,
+        held_s=request.max_time,
+        # For devices whose names are unknown until the hosts are probed.
+        check=lambda inventory: require_names(_whole_plan(request, inventory)),
     )
     measure = partial(_measure, request, stored, notify, watching)
     result, release_failure = on_machines(run.target, needs, held, measure)
@@ -405,8 +405,9 @@ def _common_nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
 
 
 def _nics_in_words(run: RunRequest, host: Host) -> str:
-    none = f"none that {run.benchmark} on {run.fabrics[0]} can choose"
-    names = listed(_nics_of(run, host)) or none
+    names = listed(_nics_of(run, host))
+    if not names:
+        names = f"none that {run.benchmark} on {run.fabrics[0]} can choose"
     return f"{host.name} has {names}"
 
 
