@@ -443,5 +443,6 @@ def _judge_logs(
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of
-    readings = Readings(logs.metric, logs.nodes, logs.results, group_of=group_of, types=logs.types)
+    known = {"group_of": group_of, "types": logs.types}
+    readings = Readings(logs.metric, logs.nodes, logs.results, **known)
     return print_answer(readings, how, left_out=logs.left_out, unfinished=logs.unfinished)

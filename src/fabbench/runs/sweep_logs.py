@@ -82,7 +82,9 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
             _, why = left_out[0]
             whys.append(why)
         raise _nothing_to_compare(names, chosen, whys)
-    nodes = _all_nodes(results, sweeps)
+    named = {node for result in results for node in result.test.nodes}
+    of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
+    nodes = sorted(named | of_sweeps, key=natural_order)
     return SweepLogs(
         results=results,
         nodes=nodes,
@@ -164,12 +166,6 @@ def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str
         hint="The log must name its nodes, as NCCL's do, or its file name: "
         "nccl_node-01_node-02.log.",
     )
-
-
-def _all_nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) -> list[str]:
-    named = {node for result in results for node in result.test.nodes}
-    of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
-    return sorted(named | of_sweeps, key=natural_order)
 
 
 def _unfinished(sweeps: Sequence[StoredSweep]) -> str:

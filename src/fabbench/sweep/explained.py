@@ -114,8 +114,10 @@ def _maybe_flaky(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
     fine: dict[str, Ints] = {}
     for each, of_class in zip(fitted.classes, odd, strict=True):
         rail = each.tests.rail
-        slow[rail] = slow.get(rail, 0) + each.per_node(of_class, nodes)
-        fine[rail] = fine.get(rail, 0) + each.per_node(each.log_ratio >= limit, nodes)
+        slow_tests = each.per_node(of_class, nodes)
+        slow[rail] = slow.get(rail, 0) + slow_tests
+        fine_tests = each.per_node(each.log_ratio >= limit, nodes)
+        fine[rail] = fine.get(rail, 0) + fine_tests
     return {rail: _not_excluded(slow[rail], fine[rail]) for rail in slow}
 
 
