@@ -197,6 +197,11 @@ def test_of_a_sweep_the_first_test_is_shown(
     alone = runner().invoke(cli, [*words, *more, "--format", "json", "--mode", "single"])
     assert json.loads(alone.stdout)["longest_s"] > shown["longest_s"]
     assert "First test: tcp" in runner().invoke(cli, [*words, *more]).stdout
+    # A limit of the user's is not raised for tests that run out of time.
+    fixed = runner().invoke(cli, [*words, *more, "--format", "json", "--timeout", "30"])
+    assert json.loads(fixed.stdout)["longest_s"] < shown["longest_s"]
+    short = runner().invoke(cli, [*words, *more, "--format", "json", "--max-time", "60"])
+    assert json.loads(short.stdout)["longest_s"] == 60
     assert not (tmp_path / "runs").exists()
 
 

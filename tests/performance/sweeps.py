@@ -274,7 +274,9 @@ def swept(cluster: Cluster, kind: Kind, seed: int) -> Readings:
     if kind.logs:
         return cluster.readings(all_pairs(cluster.nodes))
     screening = all_pairs(cluster.nodes) if kind.pairs else None
-    planner = DiagnosePlanner(cluster.nodes, METRICS["busbw"], seed=seed, screening=screening)
+    planner = DiagnosePlanner(
+        cluster.nodes, METRICS["busbw"], seed=seed, screening=screening, raises_limit=True
+    )
     readings, _ = cluster.carried_out(planner)
     return readings
 
@@ -296,7 +298,7 @@ def sweep(name: str, count: int, noise: float, seed: int) -> Found:
         wrong=sum(not is_right(each, cluster, bad) for each in said.suspects),
         told=(len(sure), len(right)),
         status=said.status,
-        silent=cluster.shown > 0 and said.status is Exit.FINE,
+        silent=bool(cluster.shown or cluster.hung) and said.status is Exit.FINE,
         tests=cluster.tests,
         seconds=process_time() - begin,
     )

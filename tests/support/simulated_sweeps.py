@@ -10,7 +10,14 @@ from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, Round, SweepOutcome, SweepResult, SweepTest
+from fabbench.sweep.values import (
+    LONGER,
+    Diagnosis,
+    Round,
+    SweepOutcome,
+    SweepResult,
+    SweepTest,
+)
 
 TYPICAL = 77e9
 """The busbw of a healthy pair, in B/s."""
@@ -79,21 +86,23 @@ class Cluster:
         self.chance = random.Random(self.seed)
         self.tests = 0
         self.shown = 0
-        self.hung = 0
-        self._crossing = 1
         """How many tests a fault made slower, or failed."""
+        self.hung: set[SweepTest] = set()
+        """Tests that ran out of time, and were not repeated with more."""
+        self._crossing = 1
         self.speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
 
     def measure(self, test: SweepTest, number: int = 1) -> SweepResult:
         result = self._measured(test, number)
         if not self.takes_s:
             return result
+        self.hung.discard(replace(test, longer=False))
         seconds = self.takes_s * TYPICAL / (result.figure or math.inf)
-        if result.figure and seconds <= self.limit_s:
+        limit_s = self.limit_s * (LONGER if test.longer else 1)
+        if result.figure and seconds <= limit_s:
             return replace(result, seconds=seconds)
-        self.shown += not self.hung
-        self.hung += 1
-        return SweepResult(test, SweepOutcome.HUNG, round=number, seconds=self.limit_s)
+        self.hung.add(test)
+        return SweepResult(test, SweepOutcome.HUNG, round=number, seconds=limit_s)
 
     def _measured(self, test: SweepTest, number: int) -> SweepResult:
         self.tests += 1

@@ -169,4 +169,5 @@ def _request_of_rungs(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     warn_of_foreign_commands(line.config, run.target)
     run = replace(run, command=line.command)
     judged = values_of(line.given, ("tolerance", "confidence"))
-    return SweepRequest(run=run, mode="", **judged)  # Each rung that is a sweep has its own mode
+    # Each rung that is a sweep has its own mode
+    return SweepRequest(run=run, mode="", raises_limit=not how.timeout, **judged)

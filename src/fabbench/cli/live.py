@@ -284,7 +284,7 @@ class SweepScreen(_Screen):
             return _NOTHING
         tests = len(planned.tests)
         number = str(planned.number)
-        if self._max_rounds:
+        if self._max_rounds >= planned.number:
             number = f"{number}/{self._max_rounds}"
         tests_done = f"{self._tests_done}/{counted(tests, 'test')}"
         total = f"{len(self._results)} total"

@@ -106,9 +106,9 @@ def diagnosis_options(line: CommandLine) -> DiagnosisOptions:
     return DiagnosisOptions(**values_of(line.given, (*declared(DiagnosisOptions), "form")))
 
 
-def groups_from_cluster(groups: str | None) -> bool:
-    """Return whether groups come from the launcher, and not from a file."""
-    return groups is not None and (groups == SWITCH or groups.startswith(LABEL))
+def groups_from_cluster(groups: str | None) -> str:
+    """Return groups that come from the launcher, and not from a file; empty: they do not."""
+    return groups if groups and (groups == SWITCH or groups.startswith(LABEL)) else ""
 
 
 def groups_of(file: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
@@ -213,12 +213,11 @@ class SweepCommand(RunCommand):
     @override
     def about(self) -> str:
         name = self.benchmark.name
-        first = f"Find bad nodes, NICs and links with short tests of {name}."
-        more = (
-            f"Options of {name} are those of fabbench run {name}, with defaults that keep "
-            "tests short."
+        return (
+            f"Find bad nodes, NICs and links with short tests of {name}.\n\n"
+            f"Options of {name} are those of fabbench run {name}, with defaults that keep tests "
+            f"short.\n\nExample: fabbench sweep {name} --on ssh --host node[01-32]"
         )
-        return f"{first}\n\n{more}\n\nExample: fabbench sweep {name} --on ssh --host node[01-32]"
 
     @override
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
@@ -254,7 +253,7 @@ class SweepCommand(RunCommand):
 
     def sweep_request(self, line: CommandLine, how: DiagnosisOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
-        from fabbench.config.given import values_of, without
+        from fabbench.config.given import Origin, from_origin, values_of, without
         from fabbench.runs.sweep import PARTNERS, SweepRequest
 
         of_sweep = values_of(line.given, (*declared(SweepOptions), "confidence", "tolerance"))
@@ -268,14 +267,16 @@ class SweepCommand(RunCommand):
                 valid = ", ".join(modes)
                 text = f"--{name} has no effect with --mode {mode}."
                 raise RequestError(text, hint=f"It is for {valid}.")
-        from_cluster = groups_from_cluster(how.groups)
+        groups_by = groups_from_cluster(how.groups)
         of_run = without(line.given, declared(SweepOptions))  # --max-time is the sweep's
+        set_by_user = without(line.given, from_origin(line.given, Origin.DEFAULT))
         return SweepRequest(
             run=self.request(line._replace(given=of_run)),
             **of_sweep,
             # Groups of a file are known now; those of the cluster once its nodes are
-            group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
-            groups_by=(how.groups or "") if from_cluster else "",
+            group_of=groups_of(how.groups) if how.groups and not groups_by else {},
+            groups_by=groups_by,
+            raises_limit={"timeout_s", "silence_s"}.isdisjoint(set_by_user),
             resume=line.resumed,
         )
 
@@ -442,5 +443,6 @@ def _judge_logs(
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of
-    readings = Readings(logs.metric, logs.nodes, logs.results, group_of=group_of)
+    known = {"group_of": group_of, "types": logs.types}
+    readings = Readings(logs.metric, logs.nodes, logs.results, **known)
     return print_answer(readings, how, left_out=logs.left_out, unfinished=logs.unfinished)

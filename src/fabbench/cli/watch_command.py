@@ -26,6 +26,11 @@ from fabbench.model.options import File, Seconds, Text, declared, option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fabbench.counters.watch import WatchResult
+    from fabbench.execution.worker_pool import Results
+    from fabbench.model.hosts import Target
+    from fabbench.remote.transport import Transport
+
 
 @dataclass
 class WatchOptions:
@@ -90,22 +95,37 @@ def watch(
 
     Example: fabbench watch --job 4711 --wait 10m --for 60s
     """
+    from fabbench.report.watch_report import render_watch
+    from fabbench.runs.document import write
+
+    target, reason = chosen_target(line)
+    started = time.time()
+    terminal.notify(f"Target {target.name}: {reason}.")
+    watched = _watched(target, seconds, every, given)
+    result = replace(watched, id=dated_id(), target=target.name, started=started)
+    terminal.show(render_watch, result, form)
+    if form != "text":
+        terminal.notify(result.first)
+    path = given["store"] / "watches" / f"{result.id}.json"
+    write(path, result)
+    terminal.notify(f"Watch: {result.id}.")
+    return result.status
+
+
+def _watched(
+    target: "Target", seconds: float | None, every: float, given: "Mapping[str, Any]"
+) -> "WatchResult":
+    """Return what all hosts show for some seconds, or until Ctrl-C, with a screen meanwhile."""
     from fabbench.counters.watch import HostSamples, judged
     from fabbench.launchers import launcher_named
     from fabbench.remote.counter_shell import rounds
     from fabbench.remote.inspector_shell import InspectorShells
     from fabbench.remote.ras_shell import RasThread
-    from fabbench.remote.recorder_shell import copy_dumps
     from fabbench.report import nics_table
     from fabbench.report.job_calls import with_calls
-    from fabbench.report.watch_report import render_watch
-    from fabbench.runs.document import write
 
-    target, reason = chosen_target(line)
     failed: Mapping[str, str] = {}
-    started = time.time()
     proof = known_proof({"instance_type": given["type_of_nodes"]})
-    terminal.notify(f"Target {target.name}: {reason}.")
     wait_s = given["wait"] or 0.0
     longest_s = seconds and seconds + wait_s
     launcher = launcher_named(target.launcher)
@@ -127,17 +147,15 @@ def watch(
                 # The bar: seconds so far, of those that it takes at most
                 show("Ctrl-C ends it", number * every, longest_s, lines)
         ras.over.set()
-        if dumps := given["dumps"]:
-            dumps.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(KeyboardInterrupt):
-                count = copy_dumps(connections, dumps)
-                terminal.notify(f"Dumps of PyTorch's flight recorder in {dumps}: {count}.")
-    result = judged(hosts, failed, job(ras.view))
-    result = replace(result, id=dated_id(), target=target.name, started=started)
-    terminal.show(render_watch, result, form)
-    if form != "text":
-        terminal.notify(result.first)
-    path = given["store"] / "watches" / f"{result.id}.json"
-    write(path, result)
-    terminal.notify(f"Watch: {result.id}.")
-    return result.status
+        if given["dumps"]:
+            _copy_dumps(connections, given["dumps"])
+    return judged(hosts, failed, job(ras.view))
+
+
+def _copy_dumps(connections: "Results[Transport]", directory: Path) -> None:
+    from fabbench.remote.recorder_shell import copy_dumps
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        count = copy_dumps(connections, directory)
+        terminal.notify(f"Dumps of PyTorch's flight recorder in {directory}: {count}.")

@@ -59,6 +59,7 @@ class RunRequest:
     metric: str | None = None  # What is compared; None: the benchmark's usual metric
     keep_going: bool = False  # Whether an execution on the wrong network may continue
     limit_s: float = inf  # After so many seconds each step is aborted, unless its own limit is less
+    limits: float = 1  # Of each step's own limits: how many times as long it may take
     store: Path = STORE
     name: str = ""  # The user's name for the run, to find it by
     command: Words = ()  # The command line that requested it
@@ -111,8 +112,12 @@ def applied(
         commands.append(
             replace(command, argv=argv, env=variables, unset=unset, inherited=inherited)
         )
-    limit_s = min(step.timeout_s, request.limit_s)
-    return replace(step, commands=tuple(commands), timeout_s=limit_s)
+    return replace(
+        step,
+        commands=tuple(commands),
+        timeout_s=min(step.timeout_s * request.limits, request.limit_s),
+        silence_s=step.silence_s and step.silence_s * request.limits,
+    )
 
 
 def _require_fabric_variables(

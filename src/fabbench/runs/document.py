@@ -76,6 +76,8 @@ class SweepDocument:
     types: Mapping[str, str] = field(default_factory=dict)
     """Node → its instance type, if known."""
     nics: Names = ()  # NICs that every node has, if they are tested one by one
+    raises_limit: bool = False
+    """Whether tests that ran out of time too soon are repeated with more time."""
     unreachable: Reasons = field(default_factory=dict)
     """Requested nodes that did not answer at the start, and are left out → why."""
 
@@ -88,6 +90,7 @@ class TestResult:
     round: int
     nodes: Names  # The nodes that took part, in order
     rail: str = ""  # The NIC that each node used, if one was chosen
+    longer: bool = False  # Whether it had a longer limit, as the usual one was too short
     outcome: str
     reason: str = ""
     value: float | None = None  # The metric in base units; None if no value counts
@@ -108,7 +111,7 @@ class TestResult:
         # A test of all NICs at once has a figure of each; one of a rail has one NIC.
         several_nics = len(self.nics) > 1 and not self.rail
         return SweepResult(
-            test=SweepTest(self.nodes, self.rail),
+            test=SweepTest(self.nodes, self.rail, self.longer),
             outcome=outcome,
             figure=self.value if ok else None,
             nics=self.nics if several_nics else None,

@@ -15,8 +15,18 @@ from fabbench.benchmarks.standard import Work
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
-from fabbench.model.mappings import distinct
-from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
+from fabbench.model.mappings import distinct, without_empty
+from fabbench.model.options import (
+    FABRIC,
+    Choice,
+    File,
+    Flag,
+    Seconds,
+    Whole,
+    declared,
+    option,
+    parsed,
+)
 from fabbench.model.values import frozen
 from fabbench.plan.gates import parse_gates
 from fabbench.report.certificate import ALL, Certificate, RungFigure
@@ -56,6 +66,9 @@ class AcceptOptions:
     )
     timeout: float | None = option(
         Seconds(), "Abort a test of one node or of a pair that takes longer. Default: the sweep's."
+    )
+    iterations: int | None = option(
+        Whole(5), "Timed operations of such a test; fewer make it shorter. Default: the sweep's."
     )
     soak: float = option(Seconds(), "How long --level soak keeps all nodes loaded.", default="3600")
     background: bool = option(Flag(), "Also measure half of the nodes while the others are loaded.")
@@ -158,9 +171,9 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     nodes = _Nodes.of(inventory)
     cases = _collectives(nodes, how)
     of_nodes = _rungs_of_nodes(nodes, thorough=how.level != LEVELS[0])
-    if how.timeout:
-        limit = {"timeout_s": format(how.timeout, "g")}  # they have no options of their own
-        of_nodes = (replace(each, options=limit) for each in of_nodes)
+    given = without_empty({"timeout_s": how.timeout, "iterations": how.iterations})
+    options = {name: format(value, ".15g") for name, value in given.items()}
+    of_nodes = (replace(each, options=options) for each in of_nodes)  # they have none of their own
     rungs = [
         *of_nodes,
         *(nodes.together(f"{ALL}{case}", case, "all nodes") for case in cases),
@@ -251,12 +264,11 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
 
 def _limit(figure: RungFigure) -> str:
     """Return the gate that a figure just holds if it is `_MARGIN` worse."""
-    if METRICS[figure.metric].lower_is_better:
-        worst = replace(figure, value=figure.value * (1 + _MARGIN))
-        text = f"{figure.what}<={worst}"
-    else:
-        worst = replace(figure, value=figure.value * (1 - _MARGIN))
-        text = f"{figure.what}>={worst}"
+    lower_is_better = METRICS[figure.metric].lower_is_better
+    bound = "<=" if lower_is_better else ">="
+    margin = _MARGIN if lower_is_better else -_MARGIN
+    worst = replace(figure, value=figure.value * (1 + margin))
+    text = f"{figure.what}{bound}{worst}"
     return text.replace(" at ", "@").replace(" ", "")  # `busbw at 1 GB` → `busbw@1GB`
 
 

@@ -195,8 +195,14 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         return _judged_without_figures(blank, error=None, ended=stored.tests)
     diagnosis = diagnosed(document, stored.results)
     figures = tuple(_typical(diagnosis, document.metric))
+    # One that ran out of time and was repeated with a longer limit does not count.
+    repeated = {each.result.test.usual for each in stored.tests if each.longer}
     # Every test that succeeded has proved what carried its data.
-    proven = all(each.outcome == Outcome.OK for each in stored.tests)
+    proven = all(
+        each.outcome == Outcome.OK
+        or (each.outcome == Outcome.TIMEOUT and each.result.test in repeated)
+        for each in stored.tests
+    )
     step = max((each.step for each in stored.tests), default=0.0)
     judgment = _together(_judged_by_limit(figures, gate, step) for gate in gates)
     software_failures = _software_failures(diagnosis, stored.tests)

@@ -53,9 +53,9 @@ from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep,
 from fabbench.runs.summary import write_summary
 from fabbench.sweep.analyze import analyze, too_coarse
 from fabbench.sweep.diagnose import MAX_ROUNDS, SCREENING, DiagnosePlanner
-from fabbench.sweep.planner import Planner, all_pairs, rails, single
+from fabbench.sweep.planner import Planner, all_pairs, rails, rounds_of_all, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, rounded_part
+from fabbench.sweep.values import LONGER, MEASURED, Diagnosis, Round, SweepResult, rounded_part
 
 Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]
 """Called in the main thread with a round, the most rounds, all results, and how many are of it."""
@@ -81,6 +81,7 @@ class SweepRequest:
     seed: int = 0
     partners: int | None = None  # Random partners of each node; None: the mode's default
     max_time: float | None = None  # Seconds after which no test starts; None: no limit
+    raises_limit: bool = False  # Whether tests that ran out of time may be repeated with more
     resume: StoredRun | None = None
 
 
@@ -132,8 +133,11 @@ def sweep(
     needs = replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=held_s)
     measure = partial(_measure, request, stored, notify, watching)
     result, release_failure = on_machines(run.target, needs, held, measure)
-    interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
-    return replace(result, interrupted=interrupted, release_failure=release_failure)
+    return replace(
+        result,
+        interrupted=result.interrupted or isinstance(release_failure, KeyboardInterrupt),
+        release_failure=release_failure,
+    )
 
 
 @frozen
@@ -170,7 +174,7 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
         first_round=first_round,
         test=plan(on_rail, tested),
         tested=tested,
-        longest_s=longest_s(request, inventory),
+        longest_s=min(longest_s(request, inventory), request.max_time or math.inf),
     )
 
 
@@ -354,7 +358,7 @@ def _new_document(request: SweepRequest, run: RunRequest, inventory: Inventory) 
     benchmark = benchmark_named(run.benchmark)
     metric = run.metric or benchmark.sweep_metric or benchmark.printed_metrics(run.work)[0]
     return SweepDocument(
-        **picked(request, "mode", "seed", "confidence", "tolerance", "partners"),
+        **picked(request, "mode", "seed", "confidence", "tolerance", "partners", "raises_limit"),
         benchmark=run.benchmark,
         metric=metric,
         fabric=run.fabrics[0],
@@ -376,8 +380,9 @@ def _groups_of_nodes(request: SweepRequest, target: Target, nodes: Sequence[str]
         return {}
     missing = [node for node in nodes if node not in group_of]
     if missing:
-        lacking = listed(missing)
-        raise RequestError(f"The groups lack {lacking}.", hint="Add them to the file of --groups.")
+        raise RequestError(
+            f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups."
+        )
     return {node: group_of[node] for node in nodes}
 
 
@@ -460,6 +465,7 @@ def _tests_of_round(planned: Round, number: int) -> Iterator[TestResult]:
             round=planned.number,
             nodes=test.nodes,
             rail=test.rail,
+            longer=test.longer,
             outcome=Outcome.SKIPPED,
         )
 
@@ -474,14 +480,18 @@ def longest_s(request: SweepRequest, inventory: Inventory) -> float:
     parts = nodes if request.mode == "single" else nodes // 2
     at_a_time = PARTS if request.run.target.options.concurrent else 1
     waves = math.ceil(parts / at_a_time)
-    # Rounds of first tests (single: one), and then those that test outliers again
-    screening = {"pairs": nodes - 1, "diagnose": min(SCREENING, nodes - 1)}
-    rounds = screening.get(request.mode, 1) + MAX_ROUNDS
+    all_rounds = rounds_of_all(inventory.hosts)
+    partners = request.partners or min(PARTNERS.get(request.mode, 1), all_rounds)
+    # Rounds of first tests, and then those that test outliers again
+    first = all_rounds if request.mode == "pairs" else partners
+    later = MAX_ROUNDS
     if request.mode == "rails":
-        most_nics = max(len(host.devices) for host in inventory.hosts)
-        rounds = PARTNERS["rails"] * most_nics  # each NIC with so many partners
+        first *= max(len(host.devices) for host in inventory.hosts)
+        later = first * request.raises_limit  # only what ran out of time
+    if request.raises_limit:
+        later *= LONGER
     whole = _whole_plan(request, inventory)
-    return rounds * waves * whole.longest_s
+    return (first + later) * waves * whole.longest_s
 
 
 # ---------------------------------------------------------------- what a sweep tests
@@ -489,32 +499,30 @@ def longest_s(request: SweepRequest, inventory: Inventory) -> float:
 
 def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
     """Return the planner of a sweep, after the `tests` that have ended."""
-    planner = _rails_planner(sweep) if sweep.mode == "rails" else _diagnose_planner(sweep)
+    planner = DiagnosePlanner(
+        sweep.nodes,
+        METRICS[sweep.metric],
+        size=1 if sweep.mode == "single" else 2,  # nodes of a test
+        **_first_rounds(sweep),
+        **picked(sweep, "group_of", "confidence", "tolerance", "seed", "partners", "raises_limit"),
+    )
     for each in tests:
         planner.add(each.result)
     return planner
 
 
-def _rails_planner(sweep: SweepDocument) -> Planner:
+def _first_rounds(sweep: SweepDocument) -> Mapping[str, Any]:
+    """Return what is tested first, as a planner takes it; nothing: random partners.
+
+    Outliers are then tested again, as one slow test may be chance; of NICs all is tested at first.
+    """
     nodes = sweep.nodes
-    # In as many rounds of pairs each node meets every other; of an odd number, one pauses in each.
-    all_rounds = len(nodes) - 1 + len(nodes) % 2
-    partners = min(sweep.partners or PARTNERS["rails"], all_rounds)
-    rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
-    return Planner(rounds, max_rounds=partners * len(sweep.nics))
-
-
-def _diagnose_planner(sweep: SweepDocument) -> Planner:
-    # What is tested first; None: random partners. Outliers are then tested again: one slow test may
-    # be chance.
+    if sweep.mode == "rails":
+        partners = min(sweep.partners or PARTNERS["rails"], rounds_of_all(nodes))
+        rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
+        return {"screening": rounds, "max_rounds": partners * len(sweep.nics)}
     screening = {"pairs": all_pairs, "single": single}.get(sweep.mode)
-    return DiagnosePlanner(
-        sweep.nodes,
-        METRICS[sweep.metric],
-        size=1 if sweep.mode == "single" else 2,  # nodes of a test
-        screening=screening(sweep.nodes) if screening else None,
-        **picked(sweep, "group_of", "confidence", "tolerance", "seed", "partners"),
-    )
+    return {"screening": screening(nodes)} if screening else {}
 
 
 def readings_of(sweep: SweepDocument, results: Iterable[SweepResult]) -> Readings:
@@ -566,7 +574,8 @@ class SweepTests:
         if left_s < _MIN_TIME_S or self.ended.is_set():
             return None
         work = _work_on_rail(self.request, test.rail)
-        request = replace(self.request, work=work, limit_s=left_s)
+        limits = LONGER if test.longer else 1
+        request = replace(self.request, work=work, limit_s=left_s, limits=limits)
         hosts = _places(self.allocation.inventory, test.nodes)
         inventory = self.allocation.inventory.part(hosts)
         test_plan = plan(request, inventory)
@@ -609,7 +618,8 @@ def _about_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]
     """Return what is kept of a test that failed: what has to be mended, and what it said."""
     if result.outcome in MEASURED:
         return {}
-    return {"fault": gravest(map(fault_of, logs)), "said": logs[0].said}
+    said = max((log.said for log in logs), key=bool)  # the first that said anything
+    return {"fault": gravest(map(fault_of, logs)), "said": said}
 
 
 def neighbors(logs: Iterable[Log]) -> Iterator[str]:
@@ -622,9 +632,9 @@ def neighbors(logs: Iterable[Log]) -> Iterator[str]:
 
 def _notes(logs: Sequence[Log]) -> tuple[str, ...]:
     """Return what the logs warn of, each once."""
-    findings = [finding for log in logs for finding in log.findings]
-    serious = [each.meaning for each in findings if each.severity is not Severity.NOTE]
-    return distinct(serious)
+    return distinct(
+        each.meaning for log in logs for each in log.findings if each.severity is not Severity.NOTE
+    )
 
 
 def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:

@@ -5,7 +5,7 @@ why it failed is a failed test of its nodes; a file that names two nodes and sho
 of which nothing is known.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -42,7 +42,8 @@ class SweepLogs:
     nodes: Sequence[str]  # All nodes in natural order, also those of files without a result
     metric: Metric
     left_out: Sequence[tuple[str, str]]  # Files without a result, and the reasons
-    group_of: GroupOfNode  # Node → its group, as sweeps know it
+    group_of: GroupOfNode  # Node → its group, as sweeps know it; none unless all have one
+    types: Mapping[str, str]  # Node → its instance type, as sweeps know it
     unfinished: str
     slow_nics: Sequence[tuple[str, str]]  # Files, and a NIC far below the others of its nodes
 
@@ -65,8 +66,12 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     node_names = NodeNames((log.source, log.hosts) for log in logs)
     read = [(entry.source, _result(entry, chosen, node_names)) for entry in entries]
     results = [each for _, each in read if each.test.nodes]
+    groups: dict[str, str] = {}
+    types: dict[str, str] = {}
     for sweep in sweeps:
         results += sweep.results
+        groups |= sweep.document.group_of
+        types |= sweep.document.types
     left_out = [
         (source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE
     ]
@@ -78,13 +83,16 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
             _, why = left_out[0]
             whys.append(why)
         raise _nothing_to_compare(names, chosen, whys)
-    nodes = _all_nodes(results, sweeps)
+    named = {node for result in results for node in result.test.nodes}
+    of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
+    nodes = sorted(named | of_sweeps, key=natural_order)
     return SweepLogs(
         results=results,
         nodes=nodes,
         metric=chosen,
         left_out=left_out,
-        group_of=_group_of(nodes, sweeps),
+        group_of=groups if groups.keys() >= set(nodes) else {},
+        types=types,
         unfinished=_unfinished(sweeps),
         slow_nics=slow,
     )
@@ -138,8 +146,12 @@ def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
 def _slow_nics(logs: Sequence[Log], node_names: NodeNames) -> list[tuple[str, str]]:
     """Return files, and a NIC far below the others of its nodes."""
     judged = judged_together([_with_nodes(log, node_names) for log in logs])
-    findings = [(log.source, each) for log in judged for each in log.findings]
-    return [(source, each.meaning) for source, each in findings if each.code == "slow-nic"]
+    return [
+        (log.source, each.meaning)
+        for log in judged
+        for each in log.findings
+        if each.code == "slow-nic"
+    ]
 
 
 def _with_nodes(log: Log, node_names: NodeNames) -> Log:
@@ -155,20 +167,6 @@ def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str
         hint="The log must name its nodes, as NCCL's do, or its file name: "
         "nccl_node-01_node-02.log.",
     )
-
-
-def _all_nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) -> list[str]:
-    named = {node for result in results for node in result.test.nodes}
-    of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
-    return sorted(named | of_sweeps, key=natural_order)
-
-
-def _group_of(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> GroupOfNode:
-    """Return node → its group; none unless all have one."""
-    groups: dict[str, str] = {}
-    for sweep in sweeps:
-        groups |= sweep.document.group_of
-    return groups if groups.keys() >= set(nodes) else {}
 
 
 def _unfinished(sweeps: Sequence[StoredSweep]) -> str:

@@ -99,7 +99,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         undecided=undecided,
         by_chance=[_as_pair(fitted, writer, each.tests, each.row) for each in by_chance],
         failed_once=any(each.failed for each in by_chance),
-        out_of_time=_out_of_time(readings),
+        out_of_time=_out_of_time(readings, suspects),
         differences=[each.evidence for each in of_other_types],
         required=confidence,
         typicals=_typicals(readings, fitted) if groups_hold and not why_too_coarse else {},
@@ -111,19 +111,21 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     )
 
 
-def _out_of_time(readings: Readings) -> str:
-    """Return which tests hung too soon to show anything, and what to pass; empty: none did."""
-    if not readings.hung:
+def _out_of_time(readings: Readings, suspects: Sequence[Suspect]) -> str:
+    """Return which tests hung too soon to show anything, and what to pass; empty: none did.
+
+    Those of a bad node are explained by it.
+    """
+    bad = _nodes_of(suspects, SuspectKind.NODE)
+    left = [each for each in readings.hung if bad.isdisjoint(each.test.nodes)]
+    if not left:
         return ""
-    tests = listed(distinct(str(result.test) for result in readings.hung))
+    tests = listed(distinct(str(each.test) for each in left))
     least_s = readings.least_s
-    limit = "SECONDS"  # no healthy test tells how many
-    if least_s < math.inf:
-        limit = format(least_s, ".0f")
-    return (
-        f"Out of time, which shows nothing: {tests}. Pass --timeout {limit} or more, twice what "
-        "healthy tests take."
-    )
+    advice = f"Pass --timeout {least_s:.0f} or more, twice what healthy tests take."
+    if math.isinf(least_s):  # as of logs
+        advice = "How long healthy tests take is not known: test these again with more time."
+    return f"Out of time, which shows nothing: {tests}. {advice}"
 
 
 def _tested_and_all_links(fitted: Fit) -> tuple[int, int]:

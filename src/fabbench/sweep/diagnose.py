@@ -4,7 +4,8 @@ Screening puts every node into eight random pairs, half of them within groups wh
 or it is any requested rounds, such as all pairs. After that, each round tests what is undecided:
 nodes that may be bad, each with a healthy one, and again pairs whose link may be bad. It ends when
 every node and link is either bad or healthy with the requested confidence, or when further tests of
-the rest no longer help.
+the rest no longer help. Tests that ran out of time too soon to show anything are repeated first,
+and all tests after these have the longer limit.
 """
 
 import math
@@ -23,7 +24,7 @@ from fabbench.sweep.fit import TOLERANCE, Fit, fit, judging
 from fabbench.sweep.planner import Planner, grouped, matchings
 from fabbench.sweep.readings import Flags, Ints, Readings
 from fabbench.sweep.repeats import Pair
-from fabbench.sweep.values import Round, SweepResult, SweepTest
+from fabbench.sweep.values import LONGER, Round, SweepResult, SweepTest
 
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
@@ -69,20 +70,25 @@ class DiagnosePlanner(Planner):
         seed: int = 0,
         partners: int | None = None,
         screening: Iterable[Round] | None = None,
+        raises_limit: bool = False,
+        max_rounds: int | None = None,
     ) -> None:
         """`size`: nodes per test, 1 or 2.
 
-        `screening`: the first rounds; else each node meets `partners` at random.
+        `screening`: the first rounds; else each node meets `partners` at random. `raises_limit`:
+        whether tests that ran out of time may have more. `max_rounds`: how many screening has, if
+        only these follow.
         """
-        groups = {*group_of.values()} if group_of else set()
+        groups = {*(group_of or {}).values()}
         if screening is None and group_of and len(groups) > 1:
             screening = grouped(group_of, partners or SCREENING, seed=seed)
         elif screening is None:  # partners meet again if more are requested than there are nodes
             screening = matchings(nodes, partners or SCREENING, seed, again=partners is not None)
-        super().__init__(self._planned_rounds(screening))
+        super().__init__(self._planned_rounds(screening), max_rounds=max_rounds)
         self.readings = Readings(metric, nodes, group_of=group_of)
         self.size = min(size, len(nodes))
         self.confidence = confidence
+        self._raises_limit = raises_limit
         self._tolerance = tolerance
         self.random = random.Random(seed)  # noqa: S311 - no secret
         self.screened = 0  # Rounds of screening that there were: about as many tests of each node
@@ -104,14 +110,37 @@ class DiagnosePlanner(Planner):
         if len(self.readings.nodes) < 2:  # it has no partner
             return
         first = self.screened + 1
-        for number in range(first, first + MAX_ROUNDS):
+        for number in range(first, first + (self.max_rounds or MAX_ROUNDS)):
+            if self.max_rounds and not self.readings.hung:  # nothing else follows
+                return
             fitted = fit(self.readings, tolerance=self._tolerance)
-            plan = _Plan(self, fitted)
-            tests = tuple(plan.tests())
+            tests = tuple(self._tests_again(fitted))
+            purpose = counted(len(tests), "test") + f" again, with {LONGER} times the limit"
+            if not (tests or self.max_rounds):
+                plan = _Plan(self, fitted)
+                tests = tuple(plan.tests())
+                purpose = plan.purpose(len(tests))
             if not tests:
                 return
-            purpose = plan.purpose(len(tests))
             yield Round(number=number, tests=tests, purpose=purpose)
+
+    def _tests_again(self, fitted: Fit) -> Iterator[SweepTest]:
+        """Yield tests that ran out of time too soon, and share no node, for a longer limit.
+
+        Not those of accused nodes, which explain them.
+        """
+        least_s = self.readings.least_s if self._raises_limit else math.inf
+        used = {*_named(fitted, fitted.bad >= self.confidence)}
+        for each in self.readings.hung:
+            would_show = least_s <= LONGER * each.seconds and not each.test.longer
+            if would_show and used.isdisjoint(each.test.nodes):
+                used.update(each.test.nodes)
+                yield replace(each.test, longer=True)
+
+
+def _named(fitted: Fit, flags: Flags) -> Sequence[str]:
+    """Return the names of nodes with a flag."""
+    return [fitted.nodes[node] for node in np.flatnonzero(flags).tolist()]
 
 
 class _History:
@@ -158,6 +187,7 @@ class _Plan:
     def __init__(self, planner: DiagnosePlanner, fitted: Fit) -> None:
         self._fit = fitted
         self._alone = planner.size == 1
+        self._longer = bool(planner.readings.repeated)  # Whether the usual limit was too short
         self._history = _History(fitted)
         count = len(fitted.nodes)
         self._max_repeats = _MAX_REPEATS if count > 2 else _MAX_REPEATS_OF_TWO
@@ -175,7 +205,10 @@ class _Plan:
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)
         doubted = now_and_then | self._doubted(planner.confidence, open_links)
         self._doubtful: Flags = doubted & ~accused & (beyond_screening < most)
-        out_of_time = {node for each in planner.readings.hung for node in each.test.nodes}
+        bad = {*_named(fitted, self._bad)}
+        hung = [each.test.nodes for each in planner.readings.hung]
+        # If one has a bad node, that explains it.
+        out_of_time = {node for nodes in hung for node in bad.intersection(nodes) or nodes}
         # Nothing is learned from more tests of these.
         given_up = [*fitted.broken, *map(planner.readings.index, out_of_time)]
         self._doubtful[given_up] = False
@@ -229,10 +262,9 @@ class _Plan:
         """Return what so many tests are for, and how many may follow."""
         aims: list[str] = []
         for verb, flags in (("confirm", self._unconfirmed), ("decide", self._doubtful)):
-            numbers: list[int] = np.flatnonzero(flags).tolist()
-            if numbers:
-                names = [self._fit.nodes[node] for node in numbers]
-                aims.append(f"{verb} {listed(names)}")
+            if flags.any():
+                names = listed(_named(self._fit, flags))
+                aims.append(f"{verb} {names}")
         if self._pairs_to_test_again:
             links = counted(len(self._pairs_to_test_again), "pair")
             aims.append(f"test {links} again")
@@ -261,7 +293,8 @@ class _Plan:
         # They are in no other test of this round; a pair is server and client, in this order.
         self._free[[*nodes]] = False
         roles = nodes if self._alone else self._history.served_less(nodes)
-        return SweepTest(tuple(self._fit.nodes[node] for node in roles))
+        names = tuple(self._fit.nodes[node] for node in roles)
+        return SweepTest(names, longer=self._longer)
 
     def _tests_among_bad(self) -> Iterator[SweepTest]:
         """Yield pairs of bad nodes, each with two others: if they are fast, a path is slow."""

@@ -6,7 +6,7 @@ which were fine when they were tested again, and so often that neither is slow i
 tests. A test that failed is then not fine either.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -110,17 +110,15 @@ def _maybe_flaky(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
     """
     nodes = len(fitted.nodes)
     limit = surprising(fitted)
-    slow: dict[str, Ints] = defaultdict(lambda: _none_of(nodes))
-    fine: dict[str, Ints] = defaultdict(lambda: _none_of(nodes))
+    slow: dict[str, Ints] = {}
+    fine: dict[str, Ints] = {}
     for each, of_class in zip(fitted.classes, odd, strict=True):
         rail = each.tests.rail
-        slow[rail] += each.per_node(of_class, nodes)
-        fine[rail] += each.per_node(each.log_ratio >= limit, nodes)
+        slow_tests = each.per_node(of_class, nodes)
+        slow[rail] = slow.get(rail, 0) + slow_tests
+        fine_tests = each.per_node(each.log_ratio >= limit, nodes)
+        fine[rail] = fine.get(rail, 0) + fine_tests
     return {rail: _not_excluded(slow[rail], fine[rail]) for rail in slow}
-
-
-def _none_of(nodes: int) -> Ints:
-    return np.zeros(nodes, dtype=np.int64)
 
 
 def _not_excluded(slow: Ints, fine: Ints) -> Flags:
@@ -207,6 +205,8 @@ def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str
     taking_part = np.isin(fitted_class.tests.members, nodes).sum(axis=1)
     if suspect.kind is SuspectKind.LINK:  # both of its nodes
         return taking_part == fitted_class.tests.nodes_per_test
+    if suspect.kind is SuspectKind.SLOW_GROUP:  # slow nodes do not fail
+        return (taking_part > 0) & ~fitted_class.failed
     if suspect.kind is not SuspectKind.GROUP:
         return taking_part > 0
     # An uplink: tests of its nodes that leave their group. A path has no nodes: all such tests.

@@ -5,10 +5,11 @@ sweep, it continues where that one ended.
 """
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import count, cycle
 
+from fabbench.model.mappings import gathered
 from fabbench.sweep.values import Round, SweepResult, SweepTest
 
 
@@ -47,13 +48,20 @@ class Planner:
     def _begin(self, planned: Round) -> None:
         """Begin a round, of which some tests may be done: a resumed sweep has their results."""
         self._current = planned
-        known = self._results.get(planned.number, ())
-        done = {result.test for result in known}
-        pending = [test for test in planned.tests if test not in done]
-        self._pending = dict.fromkeys(pending)
+        self._pending = dict.fromkeys(planned.tests)
+        for done in self._results.get(planned.number, ()):
+            self._pending.pop(done.test, None)
 
     def _close(self, results: Sequence[SweepResult]) -> None:
         """Take in the results of a round that is over."""
+
+
+def rounds_of_all(nodes: Sized) -> int:
+    """Return in how many rounds of pairs each node meets every other.
+
+    Of an odd number, one pauses in each.
+    """
+    return len(nodes) - 1 + len(nodes) % 2
 
 
 def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
@@ -69,7 +77,7 @@ def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
     if len(nodes) % 2:
         circle.append(None)  # Its partner is idle
     half = len(circle) // 2
-    rounds = len(circle) - 1
+    rounds = rounds_of_all(nodes)
     for number in range(1, rounds + 1):
         opposite = reversed(circle[half:])
         pairs = [
@@ -92,9 +100,8 @@ def matchings(
     """
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
-    rounds_of_all_pairs = len(nodes) - 1 + len(nodes) % 2
     if not again:
-        rounds = min(rounds, rounds_of_all_pairs)
+        rounds = min(rounds, rounds_of_all(nodes))
     without_end = cycle(all_pairs(shuffled))
     for number, each in zip(range(1, rounds + 1), without_end, strict=False):
         yield Round(
@@ -131,10 +138,9 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
     """
     half = (rounds + 1) // 2  # these are within groups, and one more if the number is odd
     generator = random.Random(seed)  # noqa: S311 - no secret
-    members: dict[str, list[str]] = {group: [] for group in sorted({*group_of.values()})}
-    for node, group in group_of.items():
-        members[group].append(node)
-    rounds_of_groups = [list(matchings(nodes, half, seed)) for nodes in members.values()]
+    members = gathered((group, node) for node, group in group_of.items())
+    groups = sorted(members)
+    rounds_of_groups = [list(matchings(members[group], half, seed)) for group in groups]
     for number in range(1, rounds + 1):
         inside = number <= half
         tests: list[SweepTest] = []
@@ -143,7 +149,7 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
                 tests += of_group[number - 1].tests
         used = {node for test in tests for node in test.nodes}
         left = [node for node in group_of if node not in used]
-        tests += _across(left, group_of, list(members), generator)
+        tests += _across(left, group_of, groups, generator)
         where = "within" if inside else "between"
         yield Round(number=number, tests=tuple(tests), purpose=f"pairs {where} groups")
 

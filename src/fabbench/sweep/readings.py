@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from fabbench.sweep.repeats import Endings
-from fabbench.sweep.values import SweepOutcome, SweepResult, not_zero, rounded_part
+from fabbench.sweep.values import (
+    LONGER,
+    SweepOutcome,
+    SweepResult,
+    SweepTest,
+    not_zero,
+    rounded_part,
+)
 
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
@@ -47,8 +54,6 @@ def by_key(keys: Ints, values: Floats) -> ByKey:
     return ByKey(ordered[starts], starts, counts, values[order])
 
 
-_LONGER = 2
-"""A test that hung shows something from so many times on what healthy tests take."""
 _LATE = 0.75
 """Healthy tests take as long as this part of a node's tests, and of the nodes.
 
@@ -175,6 +180,8 @@ class Readings:
         self.endings = Endings()
         self.hung: list[SweepResult] = []
         """Tests that ran out of time: not judged yet, or too soon to show anything."""
+        self.repeated: set[SweepTest] = set()
+        """Tests with the usual limit that were repeated with a longer one."""
         self._seconds: dict[int, _Seconds] = defaultdict(_no_seconds)
         """Node → how long each of its tests took that was measured."""
         self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
@@ -206,8 +213,11 @@ class Readings:
     def add(self, result: SweepResult) -> None:
         """Add a result; one that hung counts from the next `judge_hung` on, if it shows something.
 
-        By then more is known of how long healthy ones take.
+        By then more is known of how long healthy ones take. One that is repeated with more time
+        counts by that alone.
         """
+        if result.test.longer:
+            self.repeated.add(result.test.usual)
         if result.outcome is SweepOutcome.HUNG:
             self.hung.append(result)
         else:
@@ -252,7 +262,7 @@ class Readings:
         if not self._seconds:
             return math.inf
         of_nodes = [*map(_late, self._seconds.values())]
-        return _LONGER * _late(of_nodes)
+        return LONGER * _late(of_nodes)
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
@@ -260,6 +270,8 @@ class Readings:
         set_aside = self.hung
         self.hung = []
         for result in set_aside:
+            if result.test in self.repeated:
+                continue
             if result.seconds < least_s:
                 self.hung.append(result)
             else:
@@ -281,7 +293,7 @@ class Readings:
         classes_of_tests = []
         kinds = len(self._series)  # how many things were measured
         for (nodes_per_test, rail), rows in self._rows.items():
-            nodes: Ints = np.array(rows.members, dtype=np.int32)
+            nodes: Ints = np.array(rows.members)
             members = nodes.reshape(-1, nodes_per_test)
             series: Ints = np.array(rows.series, dtype=np.int32)
             group_of = np.zeros_like(members) if groups is None else groups[members]
@@ -292,10 +304,10 @@ class Readings:
                 across[:] = False
             columns: dict[str, Any] = {
                 "members": members,
-                "server": np.array(rows.server, dtype=np.int32),
+                "server": np.array(rows.server),
                 "series": series,
-                "values": np.array(rows.values, dtype=np.float32),
-                "rounded": np.array(rows.rounded, dtype=np.float32),
+                "values": np.array(rows.values),
+                "rounded": np.array(rows.rounded),
             }
             left = ~np.isin(members, list(without)).any(axis=1)
             for between in (False, True):

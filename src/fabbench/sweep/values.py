@@ -1,11 +1,17 @@
 """The tests of a sweep, their results, and its suspects. Frozen values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fabbench.model.errors import Exit
 from fabbench.model.log import Outcome
+
+LONGER = 2
+"""A test that hung shows something from so many times on what healthy tests take.
+
+These end within the limit: so many limits are always enough.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +21,13 @@ class SweepTest:
     nodes: tuple[str, ...]
     """In order of their roles: for a pair, server and client."""
     rail: str = ""  # The NIC that each of the nodes uses; empty: the benchmark's own choice
+    longer: bool = False
+    """Whether it has `LONGER` times the limit, which was too short for some."""
+
+    @property
+    def usual(self) -> "SweepTest":
+        """Return the same test with the usual limit."""
+        return replace(self, longer=False)
 
     def __str__(self) -> str:
         """Return its nodes, and its rail."""

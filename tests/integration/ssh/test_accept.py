@@ -19,21 +19,19 @@ LIMITS = STORE.parent / "limits.json"
 def accept(lab: Lab, *more: str) -> list[str]:
     """The command line of a ladder over the hosts' second network, whose rates the tests set."""
     own = ["--interface", "fab1", "--bin-dir", str(OSU), "--fabric", "tcp", "--tolerance", "30%"]
-    own += ("--timeout", "60")
+    own += ("--iterations", "40")  # a pair sends 100 MB there and back, which takes 2 s
     return argv("accept", "--on", "ssh", *hosts(lab), *own, "--format", "json", *more)
 
 
-def fresh(lab: Lab) -> Lab:
+def fresh(lab: Labs, number: int = 4) -> Lab:
     """Hosts that are shaped so strongly that the load of this machine matters little."""
-    lab.run(["rm", "-rf", STORE])
-    for host in lab.hosts:
-        host.rate("400mbit")
-    return lab
+    site = lab(number, slow="400mbit")
+    site.run(["rm", "-rf", STORE])
+    return site
 
 
 def answer(lab: Lab, *more: str) -> tuple[int, Mapping[str, Any]]:
     with nothing_left(lab):
-        # Five minutes on a quiet machine
         done = lab.run(accept(lab, *more), timeout=1200)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -60,7 +58,7 @@ CASES: Mapping[str, tuple[int, Callable[[Lab], None], set[str]]] = {
 
 
 def test_healthy_hosts_are_accepted_by_limits_of_their_own(lab: Labs) -> None:
-    site = fresh(lab(4))
+    site = fresh(lab)
     status, first = answer(site, "--write-thresholds", str(LIMITS))
     assert (status, first["verdict"]) == (4, "incomplete"), first
     assert set(first["untested"]) == {"limits"}, first
@@ -72,7 +70,7 @@ def test_healthy_hosts_are_accepted_by_limits_of_their_own(lab: Labs) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_bad_is_named(lab: Labs, case: str) -> None:
     number, break_it, bad = CASES[case]
-    site = fresh(lab(number))
+    site = fresh(lab, number)
     break_it(site)
     status, found = answer(site)
     assert (status, found["verdict"]) == (1, "rejected"), found
@@ -80,7 +78,7 @@ def test_what_is_bad_is_named(lab: Labs, case: str) -> None:
 
 
 def test_load_for_a_time_and_beside_load(lab: Labs) -> None:
-    site = lab(4)
+    site = fresh(lab)
     status, found = answer(
         site, "--level", "soak", "--soak", "5", "--background", "--tolerance", "80%"
     )
@@ -94,8 +92,8 @@ def test_load_for_a_time_and_beside_load(lab: Labs) -> None:
 
 
 def test_a_host_that_goes_is_named_and_the_others_go_on(lab: Labs) -> None:
-    site = fresh(lab(4))
-    with running(site, accept(site)) as program:
+    site = fresh(lab)
+    with running(site, accept(site, "--set", "lost-after=30")) as program:
         program.until(lambda: list(site.path(STORE).glob("*/exec/*/output.log")))
         site[2].kill()
         assert program.ends(500) == 1, program.err

@@ -161,6 +161,13 @@ class Host:
         for words in commands:
             self.lab.run(["tc", *words], check=True)
 
+    def keep(self, link: str = "fab1") -> None:
+        """Undo `lose`."""
+        for host in self.lab.hosts:
+            host.sh(["ip", "link", "set", link, "gso_max_segs", "65535"])
+        device = f"sw{self.number}.{link.removeprefix('fab')}"
+        self.lab.run(["tc", "qdisc", "del", "dev", device, "root"], check=True)
+
     def wall(self, other: "Host") -> None:
         """Lose silently all that this host and another send each other, as security groups do."""
         self.lab.touched = True

@@ -14,6 +14,7 @@ from fabbench.model.fabrics import AB
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
+from fabbench.testing import two_hosts
 from tests.support.requests import request
 
 HERE = Host(
@@ -273,3 +274,13 @@ def test_nodes_with_different_gpus_are_of_no_one_type() -> None:
     )
     proof = planned("tcp", hosts=nodes).executions[0].proof
     assert (proof.instance_type, proof.nodes) == ("", None)
+
+
+@pytest.mark.parametrize(("limit_s", "expected"), [(1000.0, (200, 80)), (150.0, (150, 80))])
+def test_limits_are_multiplied_and_the_time_that_is_left_stays(
+    limit_s: float, expected: tuple[float, float]
+) -> None:
+    work = NcclWork(timeout_s=100, silence_s=40)
+    made = plan(request("nccl", work, "tcp", limits=2, limit_s=limit_s), two_hosts())
+    (step,) = made.executions[0].steps
+    assert (step.timeout_s, step.silence_s) == expected

@@ -14,3 +14,11 @@ def test_a_limit_is_that_of_tests_of_few_nodes(timeout: float | None, limits: se
     of_few = {each.work.timeout_s for each in rungs if each.mode}  # type: ignore[attr-defined]
     of_all = {each.work.timeout_s for each in rungs if not each.mode}  # type: ignore[attr-defined]
     assert (of_few, of_all) == (limits, {1800})
+
+
+def test_fewer_iterations_are_those_of_tests_of_few_nodes() -> None:
+    hosts = tuple(Host(name=name, gpus=8, devices={"mlx5_0": "ib"}) for name in "ab")
+    rungs = ladder(Inventory(target="", hosts=hosts), AcceptOptions(level="full", iterations=7))
+    of_few = {each.work.iterations for each in rungs if each.mode}  # type: ignore[attr-defined]
+    of_all = {each.work.iterations for each in rungs if not each.mode}  # type: ignore[attr-defined]
+    assert (of_few, of_all) == ({7}, {20})

@@ -1,5 +1,6 @@
 """Sweeps on disk: what survives, and what is read of one that was cut off."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from fabbench.runs.document import SweepDocument, TestResult, write
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import summary_of
 from fabbench.runs.sweep import planner_of, unfinished
+from fabbench.runs.sweep_logs import read_sweep_logs
 from fabbench.sweep.values import SweepOutcome, SweepTest
 from fabbench.testing import two_hosts
 from tests.support.requests import request
@@ -30,8 +32,8 @@ DOCUMENT = {
 
 
 def measured(number: int, *nodes: str, **more: object) -> TestResult:
-    values = {"outcome": "ok", "value": 1e9, **more}
-    return TestResult(number=number, round=1, nodes=nodes, **values)  # type: ignore[arg-type]
+    values = {"round": 1, "outcome": "ok", "value": 1e9, **more}
+    return TestResult(number=number, nodes=nodes, **values)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -66,10 +68,31 @@ def test_what_is_left_of_a_sweep_is_known_from_its_tests(sweep: Path) -> None:
     assert unfinished(read(sweep)) == ""
 
 
+@pytest.mark.parametrize("raises_limit", [True, False])
+def test_a_test_that_ran_out_of_time_is_left_if_the_limit_may_be_raised(
+    tmp_path: Path, *, raises_limit: bool
+) -> None:
+    document = {**DOCUMENT, "group_of": {}, "raises_limit": raises_limit}
+    write(tmp_path / "request.json", {"format": 1, "sweep": document})
+    planner = planner_of(read(tmp_path).document, ())
+    for number in range(3):  # all pairs
+        planned = planner.next_round()
+        assert planned is not None
+        (test,) = planned.tests
+        each = measured(number, *test.nodes, round=planned.number, seconds=20)
+        if set(test.nodes) == {"b", "c"}:
+            each = replace(each, outcome="timeout", value=None, seconds=30)
+        add_test(tmp_path, each)
+        planner.add(each.result)
+    left = unfinished(read(tmp_path))
+    assert left.startswith("1 test of round 4 (1 test again") if raises_limit else left == ""
+
+
 def test_what_is_added_is_read_again(sweep: Path) -> None:
     tests = [
         measured(0, "a", "b", nics={"mlx5_0": 2.0}, notes=("retransmits",)),
         measured(1, "a", "c", outcome="timeout", value=None, reason="It hung."),
+        measured(2, "a", "c", outcome="timeout", value=None, reason="It hung.", longer=True),
     ]
     add_test(sweep, *tests)
     found = read(sweep)
@@ -136,3 +159,12 @@ def test_what_planners_are_reported(
         reason,
         1,
     )
+
+
+def test_a_sweep_that_is_judged_again_has_its_types_and_groups(tmp_path: Path) -> None:
+    types = {"a": "p5.48xlarge", "b": "p4d.24xlarge"}
+    sweep = tmp_path / "20260101T000000Z-nccl-1"
+    write(sweep / "request.json", {"format": 1, "sweep": {**DOCUMENT, "types": types}})
+    add_test(sweep, measured(0, "a", "b"))
+    found = read_sweep_logs([str(sweep)], tmp_path)
+    assert (found.types, found.group_of) == (types, DOCUMENT["group_of"])

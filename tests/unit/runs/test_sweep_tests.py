@@ -9,7 +9,7 @@ import pytest
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.document import TestResult
-from fabbench.runs.sweep import require_digits, require_nodes, with_figures
+from fabbench.runs.sweep import _about_failure, require_digits, require_nodes, with_figures
 from fabbench.sweep.values import SweepOutcome
 
 
@@ -111,3 +111,9 @@ def test_too_few_printed_digits_end_a_sweep_after_its_first_tests(
     tests = [figures([log(point(8, figure))], "busbw")] * 4
     with pytest.raises(RequestError, match="too small") if refused else nullcontext():
         require_digits(tests, "busbw", 0.1)
+
+
+def test_what_is_said_is_that_of_the_nic_that_failed() -> None:
+    failed = log(outcome=Outcome.FAILED, said="mlx5_1: port is down")
+    logs = [log(point(8, 1.0)), failed]
+    assert _about_failure(figures(logs, "busbw"), logs)["said"] == "mlx5_1: port is down"

@@ -247,6 +247,21 @@ def test_a_test_that_failed_once_leaves_the_answer_in_doubt() -> None:
     assert (said.undecided, said.failed_once, said.status) == ([], True, Exit.UNTRUSTED)
 
 
+def test_that_nodes_are_of_an_older_type_explains_no_failure() -> None:
+    old = EIGHT[4:]
+    cluster = Cluster(EIGHT, types=dict.fromkeys(old, 0.5), noise=0.02)
+    types = {node: "old" if node in old else "new" for node in EIGHT}
+    results = [cluster.measure(test) for each in [*all_pairs(EIGHT)] * 3 for test in each.tests]
+    readings = Readings(METRICS["busbw"], EIGHT, results, types=types)
+    said = diagnosis(readings, fit(readings))
+    assert (len(said.differences), said.status) == (1, Exit.FINE)
+    died = SweepResult(SweepTest((old[1], old[2])), SweepOutcome.FAILED, reason="Died.")
+    readings = Readings(METRICS["busbw"], EIGHT, [*results, died], types=types)
+    said = diagnosis(readings, fit(readings))
+    assert len(said.differences) == 1
+    assert said.status is Exit.UNTRUSTED
+
+
 def test_a_test_that_was_slow_once_is_chance() -> None:
     cluster = Cluster(EIGHT, noise=0.02)
     readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))

@@ -1,4 +1,10 @@
-"""A test that hung shows something only where healthy ones take half of its time or less."""
+"""A test that hung shows something only where healthy ones take half of its time or less.
+
+Else it is repeated with twice the limit, unless the user set it.
+"""
+
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +12,7 @@ from fabbench.model.errors import Exit
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import DiagnosePlanner
-from fabbench.sweep.planner import all_pairs
+from fabbench.sweep.planner import all_pairs, matchings, rails
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import Diagnosis, SweepOutcome, SweepResult, SweepTest
 from tests.support.simulated_sweeps import Cluster, named
@@ -43,7 +49,8 @@ def test_where_no_time_is_known_a_hang_shows_nothing() -> None:
     cluster = Cluster(EIGHT, takes_s=60, limit_s=30)
     said = cluster.diagnosed(all_pairs(EIGHT))
     assert (said.suspects, said.status) == ([], Exit.UNTRUSTED)
-    assert "--timeout SECONDS" in said.out_of_time
+    assert said.out_of_time
+    assert "--timeout" not in said.out_of_time
     assert {each.name for each in said.undecided} == {*EIGHT}
 
 
@@ -82,3 +89,122 @@ def test_tests_of_a_bad_node_that_do_end_do_not_raise_the_bar() -> None:
             readings.add(loses_packets(test))
     readings.judge_hung()
     assert (readings.hung, readings.least_s) == ([], 50.0)
+
+
+def patient(nodes: list[str] = EIGHT) -> DiagnosePlanner:
+    """A planner of all pairs that may raise the limit."""
+    return DiagnosePlanner(
+        nodes, METRICS["busbw"], screening=all_pairs(nodes), raises_limit=True, tolerance=0.3
+    )
+
+
+def results_of(cluster: Cluster, planner: DiagnosePlanner) -> list[SweepResult]:
+    """All results of what a planner asks for."""
+    results: list[SweepResult] = []
+    while (planned := planner.next_round()) is not None:
+        for test in planned.tests:
+            result = cluster.measure(test, planned.number)
+            results.append(result)
+            planner.add(result)
+    return results
+
+
+def judged(results: list[SweepResult], nodes: list[str] = EIGHT) -> Diagnosis:
+    return analyze(Readings(METRICS["busbw"], nodes, results), tolerance=0.3)
+
+
+def slow_cluster(**more: object) -> Cluster:
+    """Healthy tests take 20 s, and the limit is 30 s."""
+    given: dict[str, object] = {"takes_s": 20, "limit_s": 30, "noise": 0.02, **more}
+    return Cluster(EIGHT, **given)  # type: ignore[arg-type]
+
+
+def test_a_hang_that_shows_nothing_is_repeated_with_twice_the_limit_and_then_named() -> None:
+    results = results_of(slow_cluster(bad_nodes={"node-3": 1.0}), patient())
+    said = judged(results)
+    assert ([each.name for each in said.suspects], said.out_of_time) == (["node-3"], "")
+    assert said.status is Exit.BAD_ANSWER
+    assert judged([each for each in results if not each.test.longer]).suspects == []
+
+
+def test_exactly_what_ran_out_of_time_is_repeated_once_until_its_node_is_accused() -> None:
+    results = results_of(slow_cluster(bad_nodes={"node-3": 1.0}), patient())
+    hung = {each.test for each in results if each.outcome is SweepOutcome.HUNG}
+    first = {test for test in hung if not test.longer}
+    repeats = Counter(each.test for each in results if each.test.longer)
+    assert len(first) == 7
+    assert set(repeats.values()) == {1}
+    assert {replace(test, longer=False) for test in repeats} <= first
+    assert 2 <= len(repeats) < 7
+
+
+def test_healthy_tests_that_take_as_long_as_the_limit_are_repeated_and_fine() -> None:
+    cluster = slow_cluster(takes_s=28, noise=0.06, seed=3)
+    results = results_of(cluster, patient())
+    assert any(each.outcome is SweepOutcome.HUNG for each in results)
+    assert any(each.test.longer for each in results)
+    said = judged(results)
+    assert (said.suspects, said.undecided, said.out_of_time) == ([], [], "")
+    assert said.status is Exit.FINE
+
+
+def test_a_pair_that_hangs_is_named_and_its_nodes_are_not() -> None:
+    cluster = slow_cluster(bad_links={frozenset({"node-2", "node-5"}): 1.0})
+    said = judged(results_of(cluster, patient()))
+    found = {*said.suspects, *said.undecided}
+    assert {each.name for each in found} == {"node-2 – node-5"}
+    assert (said.out_of_time, said.status) != ("", Exit.FINE)
+
+
+@pytest.mark.parametrize("takes_s", [9, 60])
+def test_nothing_is_repeated_where_the_limit_was_enough_or_no_time_is_known(takes_s: int) -> None:
+    results = results_of(slow_cluster(takes_s=takes_s, bad_nodes={"node-3": 1.0}), patient())
+    assert not any(each.test.longer for each in results)
+    assert bool(judged(results).out_of_time) == (takes_s == 60)
+
+
+def test_a_limit_of_the_user_stays() -> None:
+    planner = DiagnosePlanner(EIGHT, METRICS["busbw"], screening=all_pairs(EIGHT))
+    results = results_of(slow_cluster(bad_nodes={"node-3": 1.0}), planner)
+    assert not any(each.test.longer for each in results)
+    assert "--timeout 4" in judged(results).out_of_time
+
+
+def test_of_nics_too_and_nothing_else_follows() -> None:
+    nics = ("mlx5_0", "mlx5_1")
+    planner = DiagnosePlanner(
+        EIGHT,
+        METRICS["busbw"],
+        screening=rails(EIGHT, nics, rounds=3),
+        raises_limit=True,
+        max_rounds=6,
+    )
+    results = results_of(slow_cluster(bad_nodes={"node-3": 1.0}), planner)
+    again = [each.test for each in results if each.test.longer]
+    assert again
+    assert all("node-3" in test.nodes for test in again)
+    assert len(results) == 6 * 4 + len(again)
+    assert "node-3" in {each.name for each in judged(results).suspects}
+
+
+def test_a_sweep_that_is_resumed_goes_on_where_it_ended() -> None:
+    planner = DiagnosePlanner(
+        EIGHT, METRICS["busbw"], screening=matchings(EIGHT, 8, 0), raises_limit=True
+    )
+    results = results_of(slow_cluster(bad_nodes={"node-3": 1.0}), planner)
+    (first_longer, *_) = [at for at, each in enumerate(results) if each.test.longer]
+    for kept in (first_longer - 1, first_longer, first_longer + 1, len(results) - 1):
+        resumed = DiagnosePlanner(
+            EIGHT, METRICS["busbw"], screening=matchings(EIGHT, 8, 0), raises_limit=True
+        )
+        for each in results[:kept]:
+            resumed.add(each)
+        planned = resumed.next_round()
+        assert planned is not None
+        left = [each.test for each in results[kept:] if each.round == planned.number]
+        assert set(planned.tests) == set(left)
+
+
+def test_the_order_in_which_a_test_and_its_repeat_are_read_is_nothing_to_it() -> None:
+    results = results_of(slow_cluster(bad_nodes={"node-3": 1.0}), patient())
+    assert judged(results[::-1]).status is judged(results).status is Exit.BAD_ANSWER
