@@ -33,9 +33,13 @@ class Runs:
         """
         token = given.pop("token", None)
         runnable(str(given.get("benchmark")))  # No option, and not several words
-        words = [*tools()[RUN].words(given), f"--on={self.target}"]
-        if self.shown == (token, words):
-            self.shown = None
+        words = [
+            *tools()[RUN].words(given),
+            f"--on={self.target}",
+        ]
+        is_shown = self.shown == (token, words)
+        self.shown = None  # A token works once
+        if is_shown:
             return await self._fabbench(*words, "--json")
         answered = await self._fabbench(*words, "--dry-run")
         if answered["result"]:

@@ -80,6 +80,12 @@ def _runs_on(target: str) -> "Runs":
         options_of_launchers(),
         os.environ,
     )
-    program = "fabbench.cli.until_input_ends"
-    confined.STARTABLE += [sys.executable, "-P", "-m", program, str(Path.cwd()), "run"]
+    confined.STARTABLE += [
+        sys.executable,
+        "-P",
+        "-m",
+        "fabbench.cli.until_input_ends",
+        str(Path.cwd()),
+        "run",
+    ]
     return Runs(target)
