@@ -413,7 +413,7 @@ def test_a_run_needs_the_token_of_its_own_dry_run(allowed: tuple[str, ...], tmp_
         other = await answered(client, **QUICK, repeat=2, token=token)
         assert "text" in other["result"], other
         kept = (await client.call_tool("show", {"run": "asked"})).structured_content
-        assert kept["result"]["id"] == the_run(tmp_path / "store").id  # type: ignore[index]
+        assert kept["result"]["id"] == the_run(tmp_path / "store").id
 
     session(EXAMPLES, use, *allowed)
 
