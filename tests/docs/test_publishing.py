@@ -1,5 +1,6 @@
 """What publishes fabbench: workflows, forms, and the scripts that they call."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -200,6 +201,70 @@ def test_one_command_dates_a_version(tmp_path: Path) -> None:
     assert again.returncode == 1
     assert "has a section 99.0.0 already" in again.stderr
     assert 'nothing is "Unreleased"' in dated(folder, "99.0.1").stderr
+
+
+# ---------------------------------------------------------------- Homebrew
+
+
+def written_formula(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Write the formula of a release, in a copy of what it is made of."""
+    file = folder / "fabbench-1.2.3.tar.gz"
+    file.write_bytes(b"released")
+    words = (sys.executable, str(folder / "setup/formula.py"), str(file))
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("setup/formula.py", "pyproject.toml", "uv.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.local
+def test_a_formula_has_what_the_lock_has(checkout: Path) -> None:
+    done = written_formula(checkout)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert re.findall(r'^  url "(.*)"', text, re.MULTILINE)[0].endswith(
+        "/v1.2.3/fabbench-1.2.3.tar.gz"
+    )
+    assert f'  sha256 "{hashlib.sha256(b"released").hexdigest()}"' in text
+    resources = re.findall(
+        r'^  resource "(.*)" do\n    url "(.*)"\n    sha256 "(.*)"\n  end', text, re.MULTILINE
+    )
+    assert text.count("resource ") == len(resources) == len({name for name, _, _ in resources})
+    lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
+    sources = {
+        (each["name"], each["sdist"]["url"], each["sdist"]["hash"].removeprefix("sha256:"))
+        for each in lock["package"]
+        if "sdist" in each
+    }
+    assert set(resources) <= sources
+    assert all(url.startswith("https://files.pythonhosted.org/") for _, url, _ in resources)
+    of_homebrew = set(re.findall(r'depends_on "(.*)" => :no_linkage', text))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    direct = {re.split(r"[<>=!;]", each)[0] for each in project["dependencies"]}
+    names = {name for name, _, _ in resources}
+    assert direct - of_homebrew <= names
+    assert (
+        not names & {"pytest", "mkdocs", "mcp", "skypilot", "colorama", "tzdata"}
+        | names & of_homebrew
+    )
+    if ruby := shutil.which("ruby"):
+        subprocess.run([ruby, "-c"], input=text, text=True, check=True)
+
+
+@pytest.mark.local
+def test_a_formula_is_refused_from_another_origin(checkout: Path) -> None:
+    lock = checkout / "uv.lock"
+    lock.write_text(
+        lock.read_text("utf-8").replace("https://files.pythonhosted.org/", "https://a/")
+    )
+    done = written_formula(checkout)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has no source distribution below" in done.stderr
 
 
 def test_the_pages_of_the_site_have_an_address_where_it_is_known() -> None:

@@ -19,11 +19,13 @@ from fabbench.cli import agent_tools, cli, confined
 from fabbench.cli.agent_tools import tools
 from fabbench.cli.confined import MOST_READ, hook
 from fabbench.model.errors import Exit
+from fabbench.model.log import Outcome
 from fabbench.report.certificate import Certificate
 from fabbench.runs.acceptance import certificate_path
 from fabbench.runs.document import write
 from tests.support.command_line import commands, runner
 from tests.support.golden import GOLDEN, assert_golden
+from tests.support.local_runs import eventually, nothing_left, programs, rows, the_run
 from tests.support.paths import EXAMPLES, ROOT
 
 T = TypeVar("T")
@@ -42,6 +44,7 @@ pytestmark = pytest.mark.local
 def session(root: Path, use: Callable[[Client], Awaitable[T]], *options: str) -> T:
     """Return what a client gets of a server that reads a directory."""
     environment = {name: value for name, value in os.environ.items() if name != "FABBENCH_STORE"}
+    environment["FABBENCH_NEIGHBORS"] = "ignore"
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "fabbench", "mcp", "--root", str(root), *options],
@@ -88,11 +91,11 @@ def test_what_a_tool_takes_are_options_of_its_command() -> None:
     known = dict(commands())
     for tool in tools().values():
         command = known.get(f"fabbench {tool.command[0]}")
-        if tool.name == "render":
-            command = known["fabbench render nccl"]
+        if tool.name in {"render", "run"}:
+            command = known[f"fabbench {tool.name} nccl"]
         if command is not None:
             flags = {flag for each in command.params for flag in each.opts}
-            assert {f"--{name}" for name in tool.options} <= flags, tool.name
+            assert {f"--{name}" for name in tool.options} - {"--token"} <= flags, tool.name
 
 
 def test_resources_and_prompts(tmp_path: Path) -> None:
@@ -347,6 +350,103 @@ def test_a_tool_only_reads_what_is_below(
             hook("open", (allowed, "r", os.O_RDONLY))
         hook("os.listdir", (None,))
         hook("import", ("x", None, None, None, None))
+
+
+# ---------------------------------------------------------------- a tool that acts
+
+
+QUICK = {"benchmark": "pingpong", "fabric": "tcp", "size": "64", "name": "asked"}
+LONG = {"benchmark": "pingpong", "fabric": "tcp", "size": ["64", "64M"]}
+"""A size that is done at once, and one that takes longer than the test."""
+
+
+@pytest.fixture
+def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Options of a server that may run on a target of a file, and stores in a directory."""
+    file = tmp_path / "fabbench.yaml"
+    file.write_text(
+        "targets: {lab: {launcher: local}}\ndefaults: {run: {pingpong: {iterations: 400}}}\n"
+    )
+    monkeypatch.setenv("FABBENCH_CONFIG", str(file))
+    return ("--allow-run", "lab", "--store", str(tmp_path / "store"))
+
+
+def test_without_permission_nothing_can_be_run() -> None:
+    async def use(client: Client) -> str:
+        assert "run" not in {each.name for each in (await client.list_tools()).tools}
+        return await refused(client, **QUICK)
+
+    assert session(EXAMPLES, use) == "Unknown tool run."
+    done = runner().invoke(cli, ["mcp", "--allow-run", "no-such"])
+    assert (done.exit_code, done.stdout) == (Exit.BAD_REQUEST, "")
+
+
+async def refused(client: Client, **given: Any) -> str:
+    answer = await client.call_tool("run", given)
+    assert answer.is_error
+    return answer.content[0].text  # type: ignore[union-attr]
+
+
+async def answered(client: Client, **given: Any) -> dict[str, Any]:
+    content: dict[str, Any] = (await client.call_tool("run", given)).structured_content
+    return content
+
+
+def test_a_run_needs_the_token_of_its_own_dry_run(allowed: tuple[str, ...], tmp_path: Path) -> None:
+    async def use(client: Client) -> None:
+        (tool,) = [each for each in (await client.list_tools()).tools if each.name == "run"]
+        hints = tool.annotations
+        assert hints is not None
+        assert (hints.read_only_hint, hints.destructive_hint) == (False, True)
+        for benchmark in ("--resume=last", ["pingpong", "--keep-going"], "no-such"):
+            assert "Unknown benchmark" in await refused(client, benchmark=benchmark)
+        assert "Unknown parameter" in await refused(client, **QUICK, on="ssh")
+        shown = await answered(client, **QUICK, token="0" * 16)
+        assert (shown["status"], (tmp_path / "store").exists()) == (Exit.FINE, False), shown
+        assert "fi_pingpong" in shown["result"]["text"]
+        token = shown["result"]["token"]
+        done = await answered(client, **QUICK, token=token)
+        assert (done["status"], done["result"]["format"]) == (Exit.FINE, 1), done
+        again = await answered(client, **QUICK, token=token)
+        assert "text" in again["result"], again
+        token = again["result"]["token"]
+        other = await answered(client, **QUICK, repeat=2, token=token)
+        assert "text" in other["result"], other
+        kept = (await client.call_tool("show", {"run": "asked"})).structured_content
+        assert kept["result"]["id"] == the_run(tmp_path / "store").id
+
+    session(EXAMPLES, use, *allowed)
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["gone", *(pytest.param(each, marks=pytest.mark.slow) for each in ("cancelled", "killed"))],
+)
+def test_a_run_ends_as_by_ctrl_c_with_who_wanted_it(
+    allowed: tuple[str, ...], tmp_path: Path, end: str
+) -> None:
+    store = tmp_path / "store"
+
+    async def use(client: Client) -> None:
+        shown = await answered(client, **LONG)
+        calling = asyncio.create_task(
+            answered(client, **LONG, token=shown["result"]["token"]), name="run"
+        )
+        await asyncio.to_thread(eventually, lambda: rows(store) or calling.done())
+        assert not calling.done(), calling
+        if end == "cancelled":
+            calling.cancel()
+            assert await asyncio.to_thread(nothing_left, store)
+            assert (await client.list_tools()).tools
+        elif end == "killed":
+            (run,) = [pid for pid, line in programs(store) if "until_input_ends" in line]
+            stat = Path(f"/proc/{run}/stat").read_text()  # noqa: ASYNC240 - no disk has it
+            os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+    session(EXAMPLES, use, *allowed)
+    assert nothing_left(store)
+    (log,) = the_run(store).logs("tcp")
+    assert (log.outcome, "interrupted" in (log.reason or "")) == (Outcome.TRUNCATED, True)
 
 
 # ---------------------------------------------------------------- without the extra

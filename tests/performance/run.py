@@ -75,6 +75,7 @@ def start_up(times: int) -> None:
         "--help": (*FABBENCH, "--help"),
         "parse --help": (*FABBENCH, "parse", "--help"),
         "parse LOG": (*FABBENCH, "parse", one),
+        "explain LOG": (*FABBENCH, "explain", one),
         "compare LOG LOG": (*FABBENCH, "compare", one, other),
     }
     measured = dict(zip(commands, interleaved(list(commands.values()), times), strict=True))

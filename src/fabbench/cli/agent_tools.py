@@ -1,12 +1,14 @@
 """Tools for agents: command lines of fabbench that only read, in this process.
 
+The one that acts is carried out by `fabbench.cli.agent_runs`.
+
 A tool is a record of mcp_tools.toml. Its answer is what a command writes with ``--json``, with the
 exit status and the messages beside it. Nothing here knows MCP.
 """
 
 import io
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from typing import Any
@@ -61,15 +63,16 @@ def _expected(
     )
     metric = METRICS[benchmark_named(benchmark).default_metrics[0]]
     figures = [figure for figure in published() if setting.fits(figure, metric)]
-    known_of = {
-        "format": 1,
-        "setting": setting.words,
-        "metric": metric.name,
-        "unit": metric.unit,
-        "ceiling": setting.ceiling(metric),
-        "published": msgspec.to_builtins(deciding(figures, nodes)),
-    }
-    terminal.write_json(known_of)
+    terminal.write_json(
+        {
+            "format": 1,
+            "setting": setting.words,
+            "metric": metric.name,
+            "unit": metric.unit,
+            "ceiling": setting.ceiling(metric),
+            "published": msgspec.to_builtins(deciding(figures, nodes)),
+        }
+    )
 
 
 @cli.command("describe_finding")
@@ -79,8 +82,7 @@ def _describe_finding(code: str) -> None:
     from fabbench.evidence.known_errors import by_code
     from fabbench.runs.document import plain
 
-    known = one_named("cause", code, by_code())
-    terminal.write_json(plain(known))
+    terminal.write_json(plain(one_named("cause", code, by_code())))
 
 
 # ---------------------------------------------------------------- the tools
@@ -121,7 +123,7 @@ def _several(given: Any) -> Sequence[Any]:
 
 
 @cache
-def tools() -> Mapping[str, Tool]:
+def tools() -> dict[str, Tool]:
     """Return the tools by their names."""
     return {each.name: each for each in records.load("fabbench.cli", "mcp_tools.toml", Tool)}
 
@@ -152,8 +154,7 @@ def answer(words: Sequence[str]) -> PlainData:
     After a while it is interrupted, where SIGALRM is a Ctrl-C: only in the main thread.
     """
     if "\0" in "".join(words):
-        refused = ToolAnswer(Exit.BAD_REQUEST, None, ["Error: A NUL character is in no name."])
-        return _plain(refused)
+        return answer_of("", "Error: A NUL character is in no name.", Exit.BAD_REQUEST)
     out = io.StringIO()
     err = io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -164,14 +165,13 @@ def answer(words: Sequence[str]) -> PlainData:
             status = Exit(int(end.code or 0))
         finally:
             signal.alarm(0)
-    result = _result(out.getvalue(), status)
-    whole = ToolAnswer(status, result, err.getvalue().splitlines())
-    return _short(redacted(_plain(whole)))
+    return answer_of(out.getvalue(), err.getvalue(), status)
 
 
-def _plain(answered: ToolAnswer) -> PlainData:
-    values: PlainData = msgspec.to_builtins(answered)
-    return values
+def answer_of(out: str, err: str, status: Exit) -> PlainData:
+    """Return a `ToolAnswer` of what a command wrote, as `answer` does."""
+    whole = ToolAnswer(status, _result(out, status), err.splitlines())
+    return _short(redacted(msgspec.to_builtins(whole)))
 
 
 def _result(text: str, status: Exit) -> PlainData | None:
