@@ -165,7 +165,10 @@ class LogParser:
         while (tag_at := inner_tag(text)) >= 0:  # -1: there is no more tag
             if tag_at:
                 out += self._read_line(text[:tag_at], stream)
-            text, stream = self._prefixes.cut(text[tag_at:])
+            rest, stream = self._prefixes.cut(text[tag_at:])
+            if rest == text:  # the tag is longer than prefixes are
+                break
+            text = rest
         return out + self._read_line(text, stream)
 
     def _shortcut(self, stream: Stream) -> Shortcut:

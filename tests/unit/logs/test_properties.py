@@ -556,6 +556,12 @@ def test_a_long_line_of_one_piece_is_no_endless_search(piece: str) -> None:
     assert unread_reason(text)[1] in {False, True}
 
 
+def test_a_tag_that_is_longer_than_prefixes_are_ends_no_reader() -> None:
+    """What looks for tags sees the whole line, and what cuts them only its beginning."""
+    for before in ("", "8 "):
+        sound(f"{before}[1,{'9' * 5000}]<stdout>: # nThread 1\n".encode() + HEAD)
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":', '{"results":[', '{"results":[{"size":'])
 def test_deep_json_is_no_exception(opening: str) -> None:
     for text in ('{"args":[],"a":', '{"args":[],"nccl_version":1,"config":{},"env":'):
