@@ -33,12 +33,14 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def layout(self, row: str) -> Layout:
         """Return the columns of a row. The first cell is the case, which tells programs apart."""
-        return (Column(cell=self.case), *map(self._column, re.compile(row).groupindex))
+        names = re.compile(row).groupindex
+        return (Column(cell=self.case), *map(self._column, names))
 
     def _column(self, name: str) -> Column:
         # A group `time_isolated` is of the metric `time`, with another statistic.
         metric, _, stat = name.partition("_")
-        return Column(metric, stat=stat, cell=r"[^\t]+", units=tuple(self.units[name].items()))
+        units = tuple(self.units[name].items())
+        return Column(metric, stat=stat, cell=r"[^\t]+", units=units)
 
     def cells(self, text: str) -> str:
         """Return the cells of a line of figures, with tabs between them; of another, its text."""
