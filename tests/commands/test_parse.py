@@ -218,8 +218,8 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
         ),
         "ior.log": "IOR-3.3.0: MPI Coordinated Test of Parallel I/O\n",
         "iperf.log": "Connecting to host 10.0.0.2, port 5201\n",
-        "kvbench.log": (
-            "  Transfer size (GB)    Latency (ms)    Isolated Latency (ms)    Num Senders\n"
+        "mooncake.log": (
+            "Test completed: duration 10.00, batch count 1234, throughput 23.400 Gbps\n"
         ),
         "nccom.log": (
             "    size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
@@ -246,7 +246,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
         }
         for name, tool in (
             *(("ibv", "ibv_rc_pingpong and similar"), ("ior", "IOR"), ("iperf", "iperf3")),
-            ("kvbench", "NIXL's kvbench"),
+            ("mooncake", "Mooncake's transfer_engine_bench in Rust (whose Gbps are GB/s)"),
             ("nccom", "AWS Neuron's nccom-test"),
         )
     ]

@@ -28,6 +28,7 @@ FILES = {
     "ep": ("bandwidth", CORPUS / "ep/inside-a-node.txt"),
     "nixl": ("bandwidth", CORPUS / "nixl/the-times-of-phases.txt"),
     "imb": ("bandwidth", CORPUS / "imb/ping-pong.txt"),
+    "kv_transfer": ("bandwidth", CORPUS / "kv_transfer/uccl-of-2025-without-times.txt"),
     "torch": ("busbw", CORPUS / "torch/a-report.txt"),
 }
 """Benchmark → a metric, and a file with one whole log."""

@@ -8,6 +8,7 @@ import pytest
 
 from fabbench.model.log import Log, Outcome
 from tests.support import ep_program
+from tests.support.host_fixtures import STANDIN
 from tests.support.local_runs import fabbench, nothing_left, the_run
 
 pytestmark = pytest.mark.local
@@ -52,6 +53,20 @@ def test_ep_bench_inside_a_host_is_proven_and_checked(
     }
     assert "gin-none" not in {finding.code for finding in log.findings}
     assert nothing_left(tmp_path)
+
+
+def test_nccl_s_all_to_all_of_the_same_bytes_stands_beside(tmp_path: Path, programs: Path) -> None:
+    (programs / "alltoall_perf").symlink_to(STANDIN / "alltoall_perf")
+    words = ("--kernels", "low-latency", "--tokens", "64", "--top-k", "4", "--hidden", "2048")
+    done = ep_bench(tmp_path, programs, *words, "--alltoall")
+    assert done.returncode == 0, done.stderr
+    logs = the_run(tmp_path).logs("p2p")
+    assert [(log.benchmark, log.case, log.outcome) for log in logs] == [
+        ("ep", "ep_bench", Outcome.OK),
+        ("nccl", "alltoall", Outcome.OK),
+    ]
+    assert {point.size for point in logs[1].points} == {64 * 4 * 2048 * 2}
+    assert "alltoall" in done.stdout
 
 
 @pytest.mark.slow

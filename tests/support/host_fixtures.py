@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.hosts import TOOLS, Host, Lab, Options, missing, slurm
 from tests.support.needed import need, refuse, strict
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 
 @dataclass
@@ -158,6 +158,18 @@ STANDIN = ROOT / "tests/support/fake_programs/nccl_tests"
 
 OSU = ROOT / "tests/support/fake_programs/osu"
 """Folder of the stand-ins for the OSU micro-benchmarks, over the distribution's Open MPI."""
+
+
+# The lab's kernel has no RDMA: a /sys/class with EFA devices in it is laid over the real one.
+_SHOW_EFA = (DATA / "lab/show-efa").read_text("utf-8")
+
+
+def with_efa(lab: Labs, devices: int = 4, hosts: int = 2, **options: Any) -> Lab:
+    """Return a lab of its own whose hosts show so many EFA devices each."""
+    site = lab(hosts, fresh=True, **options)
+    for host in site.hosts:
+        host.sh(["sh", "-c", _SHOW_EFA, "show", str(devices)])
+    return site
 
 
 @contextmanager

@@ -105,6 +105,11 @@ class Table:
     """Return the last size of a program's whole table by default; 0: it is not known."""
     ascending: bool = True
     """Whether its sizes ascend: one that does not is damaged."""
+    is_sweep: bool = True
+    """Whether its sizes are a sweep, and its cells stand in columns.
+
+    If not, rows are sentences, and their sizes a list of the user's.
+    """
 
 
 # ---------------------------------------------------------------- a line → events
@@ -426,7 +431,8 @@ class Execution:
             odd = self._odd_rows(rows)
             damaged += (begin + at for at in odd)
             sizes = [row.size for at, row in enumerate(rows) if at not in odd]
-            gaps.append(consistency.gap(sizes, once=self.table.ascending))
+            if self.table.is_sweep:
+                gaps.append(consistency.gap(sizes, once=self.table.ascending))
             begin += len(rows)
         for at in sorted(damaged, reverse=True):  # from the end: positions above stay the same
             self.damage(self.rows.pop(at).line)
@@ -448,7 +454,7 @@ class Execution:
             return {*range(len(rows))}
         sizes = [row.size for row in rows]
         odd: set[int] = set()
-        if any(sizes):  # without sizes they are sentences
+        if self.table.is_sweep and any(sizes):  # without sizes they are sentences
             shifted = consistency.odd_rows([row.line.text for row in rows])
             # Two figures that agree prove a row, wherever its cells stand.
             odd |= {at for at in shifted if not rate_agrees(rows[at])}

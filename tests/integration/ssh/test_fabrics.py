@@ -11,24 +11,14 @@ import re
 import pytest
 
 from fabbench.model.log import Outcome
-from tests.support.host_fixtures import STANDIN, Labs, standin
+from tests.support.host_fixtures import STANDIN, Labs, standin, with_efa
 from tests.support.hosts import Lab
-from tests.support.paths import DATA
 from tests.support.ssh_runs import nccl, nothing_left, run, the_log, the_run
 from tests.support.sweeps import kept_tests, sweep
 
 pytestmark = pytest.mark.lab
 
 FAST = ("-e", "1K")
-# The lab's kernel has no RDMA: a /sys/class with EFA devices in it is laid over the real one.
-SHOW_EFA = (DATA / "lab/show-efa").read_text("utf-8")
-
-
-def with_efa(lab: Labs, devices: int = 4, hosts: int = 2) -> Lab:
-    site = lab(hosts, fresh=True)
-    for host in site.hosts:
-        host.sh(["sh", "-c", SHOW_EFA, "show", str(devices)])
-    return site
 
 
 @pytest.fixture(scope="module")

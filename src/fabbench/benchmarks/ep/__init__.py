@@ -21,9 +21,11 @@ class Ep(RunBenchmark):
     programs check their data. Fabrics are efa, ib, roce, and p2p inside one host: what carried the
     data is read from NCCL's lines about GIN, or NVSHMEM's; no line of UCCL-EP shows it.
 
+    NCCL's all-to-all of the same bytes stands beside it with --alltoall.
+
     Options of the programs themselves go after --.
 
-    Example: fabbench run ep --on prod --efa --kernels low-latency --tokens 128
+    Example: fabbench run ep --on prod --efa --kernels low-latency --tokens 128 --alltoall
 
     Example: fabbench run ep --on prod --fabric ib --program deepep-v2 --tests
     /opt/DeepEP/tests/elastic

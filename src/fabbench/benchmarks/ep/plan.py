@@ -13,14 +13,17 @@ from fabbench.model import records
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.options import Choice, Text, Whole, option
+from fabbench.model.options import Choice, Flag, Text, Whole, option
 from fabbench.model.plan import Proof, Step
 
 EP_BENCH = "ep_bench"
 INSTALL = (
     "ep_bench is built from https://github.com/NVIDIA/nccl-extensions, and --bin-dir names its "
-    "directory; DeepEP's and UCCL-EP's tests take a Python with torch, which --python names"
+    "directory; DeepEP's and UCCL-EP's tests take a Python with torch, which --python names; "
+    "alltoall_perf is of https://github.com/NVIDIA/nccl-tests"
 )
+_ALLTOALL = "alltoall_perf"
+_WIDTH = 2  # bytes of a value: BF16, unless tests send other types on their own
 _TOKENS = {"low-latency": 128, "high-throughput": 4096}
 
 
@@ -69,6 +72,11 @@ class EpWork(nccl_env.RankWork):
         "Load of the busiest rank, as a ratio to the mean, for deepep-v2.",
         unset="",
     )
+    alltoall: bool = option(
+        Flag(),
+        "Also run NCCL's all-to-all of the same bytes: tokens x top-k x hidden size x 2 per rank "
+        "(alltoall_perf of nccl-tests).",
+    )
     python: str = python()
     port: int = port()
     nics: int | None = nics()
@@ -110,6 +118,8 @@ class EpWork(nccl_env.RankWork):
         programs: tuple[str, ...] = ("python3",) if self.tests else (EP_BENCH,)
         if self.python:  # the user has said where it is
             programs = ()
+        if self.alltoall:
+            programs = (*programs, _ALLTOALL)
         nics = self.nics or 0
         return Needs(programs=programs, install=INSTALL, mpi=True, gpus=True, nics=nics)
 
@@ -131,7 +141,7 @@ class EpWork(nccl_env.RankWork):
         return nccl_env.network_proof(fabric, hosts, self.nics)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return the only step."""
+        """Return its step, and that of NCCL's all-to-all beside it."""
         gpus = nccl_env.gpus_per_host(hosts)
         program = next(known for known in self._programs() if fabric in known.fabrics)
         of_nccl = environment(fabric, hosts)  # tests with torch set up their ranks with NCCL, too
@@ -146,13 +156,25 @@ class EpWork(nccl_env.RankWork):
         (step,) = self.rank_steps(execution, "ep", {case: commands})
         ranks = gpus * len(hosts)  # not processes, of which there may be one per node
         step = replace(step, facts={**step.facts, "ranks": ranks})
-        return (with_torch_variables(step, hosts, self.port) if self.tests else step,)
+        if self.tests:
+            step = with_torch_variables(step, hosts, self.port)
+        if not self.alltoall:
+            return (step,)
+        beside = nccl_env.rank_commands(self._alltoall_argv(), fabric, hosts, of_nccl, gpus)
+        return (step, *self.rank_steps(execution, "nccl", {"alltoall": beside}, "collective"))
+
+    @property
+    def _tokens(self) -> int:
+        return self.tokens or _TOKENS[self.mode]
+
+    def _alltoall_argv(self) -> Sequence[str]:
+        size = self._tokens * self.top_k * self.hidden * _WIDTH
+        return (_ALLTOALL, *f"-b {size} -e {size} -g 1 -n 50 -w 10 -c 1".split())
 
     def _argv(self, program: Program, gpus: int) -> Sequence[str]:
         # The program's own words, filled in with fields of the work; those of `also` only where
         # their field is set.
-        tokens = self.tokens or _TOKENS[self.mode]
-        values = {**asdict(self), "gpus": gpus, "tokens": tokens}
+        values = {**asdict(self), "gpus": gpus, "tokens": self._tokens}
         also = [words for name, words in program.also.items() if values[name]]
         line = " ".join((program.words, *also))
         words = line.format(**values).split()
