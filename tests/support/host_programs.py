@@ -55,7 +55,8 @@ NOBODY = -1
 def start(host: Host, *words: str, **env: str) -> str:
     """Start a Python program on a host, and return its process id there."""
     script = '/usr/bin/python3 -c "$@" >/run/program.log 2>&1 & echo $!'
-    return host.sh(["sh", "-c", script, "sh", *words], **env).stdout.strip()
+    shell = ["sh", "-c", script, "sh", *words]
+    return host.sh(shell, check=True, timeout=60, **env).stdout.strip()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Programs whose result is a line: their records, and what is read of them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def logs(name: str) -> list[Log]:
     return read(Path(CORPUS / f"{name}.txt").read_text())
 
 
-def figures(log: Log) -> list[tuple[int, dict[str, float]]]:
+def figures(log: Log) -> list[tuple[int, dict[str, Any]]]:
     return [
         (point.size, dict(zip(point.metrics, point.values, strict=True))) for point in log.points
     ]
