@@ -452,9 +452,9 @@ class _Check:
         ceiling = setting.ceiling(section.metric) if setting else None
         if ceiling is None:
             gate = self._gate
-            column = self._column
             at = format_size(size)
-            where = f"{gate.metric.name} at {at} in {column.label}"
+            label = self._column.label
+            where = f"{gate.metric.name} at {at} in {label}"
             raise RequestError(
                 f"The gate {gate.text} needs a ceiling, and none is known for {where}.",
                 hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",

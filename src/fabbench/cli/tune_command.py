@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,11 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import AB
 from fabbench.model.options import AUTO, Text, declared, option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fabbench.plan.variants import Variant
 
 _USUAL = {"osu": "osu", "pingpong": "pingpong"}  # Benchmark → its set of variants
 _IN_CSV = {"NCCL_ALGO", "NCCL_PROTO"}
@@ -70,9 +75,8 @@ class TuneCommand(RunCommand):
         form = value_of(line.given, "form")
         usual = _USUAL.get(name, "basic")
         arms = arms_of(value_of(line.given, "arms", usual), name)
-        settings = {variable for arm in arms for variable in arm.env}
-        if form == "csv" and (name != "nccl" or settings - _IN_CSV):
-            raise RequestError("A tuner CSV takes nccl, and NCCL_ALGO and NCCL_PROTO only.")
+        if form == "csv":
+            _require_csv_can_hold(name, arms)
         of_run = {**without(line.given, declared(TuneOptions)), "repeats": Given(AUTO)}
         request = self.request(line._replace(given=of_run))
         if len(request.fabrics) > 1 or AB in request.fabrics:
@@ -99,6 +103,12 @@ class TuneCommand(RunCommand):
             terminal.write_drawn(text)
         unwritten = Exit(settings_only and not made.winners)
         return status_or_raise(made.result, made.status or unwritten)
+
+
+def _require_csv_can_hold(name: str, arms: "Sequence[Variant]") -> None:
+    settings = {variable for arm in arms for variable in arm.env}
+    if name != "nccl" or settings - _IN_CSV:
+        raise RequestError("A tuner CSV takes nccl, and NCCL_ALGO and NCCL_PROTO only.")
 
 
 @click.group("tune", cls=RunGroup, makes=TuneCommand, no_args_is_help=True)

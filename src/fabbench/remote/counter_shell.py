@@ -48,6 +48,11 @@ def _read(shell: HostShell, *, waits: bool) -> Snapshot:
     return read_snapshot(shell.ask(question), loopback=True)
 
 
+def _restart(hosts: Mapping[str, HostSamples]) -> None:
+    for samples in hosts.values():
+        samples.restart()
+
+
 def rounds(
     connections: Results[Transport],
     hosts: Mapping[str, HostSamples],
@@ -78,8 +83,7 @@ def rounds(
         if waits and carries(hosts):
             waits = False
             end = due + for_s + at_the_end
-            for samples in hosts.values():
-                samples.restart()
+            _restart(hosts)
         due += every_s
         if due > end:
             return

@@ -18,7 +18,8 @@ def copy_dumps(connections: Results[Transport], folder: Path) -> int:
     Hosts that do not answer have none.
     """
     answers = map_hosts(connections, lambda each: HostShell(each).ask("fabbench_dumps", _LIMIT_S))
-    lines = [*filter(None, chain.from_iterable(succeeded(answers).values()))]
+    answered = chain.from_iterable(succeeded(answers).values())
+    lines = [line for line in answered if line]
     for line in lines:
         rank, _, dump = line.partition(" ")
         path = folder / f"rank_{int(rank)}"

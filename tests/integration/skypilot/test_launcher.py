@@ -255,7 +255,7 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(
     [
         (("--infra", "slurm", "--set", "idle-minutes=5"), 2, "idle clusters on Slurm"),
         pytest.param(("--host", "a"), 2, "--host has no effect with --on skypilot", marks=slow),
-        pytest.param(("--infra", "gcp"), 2, "does not support SkyPilot on gcp", marks=slow),
+        pytest.param(("--infra", "oci"), 2, "does not support SkyPilot on oci", marks=slow),
         pytest.param(("--fabric", "efa"), 3, "without --instance-type", marks=slow),
     ],
 )

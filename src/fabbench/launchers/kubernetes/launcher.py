@@ -318,9 +318,11 @@ class KubernetesLauncher(Launcher):
                 closing.callback(connection.close)
                 pods[f"{node_of(pod)}/{connection.name}"] = connection
             # Of those on one node that see the same NICs, the last: else they would count twice
-            seen = map_hosts(pods, lambda pod: " ".join(pod.run(_LIST_NICS).out))
-            different = {(name.partition("/")[0], str(nics)): name for name, nics in seen.items()}
-            yield {name: pods[name] for name in different.values()}
+            pod_that_sees: dict[tuple[str, str], str] = {}
+            for name, nics in map_hosts(pods, _nics_of).items():
+                node, _, _ = name.partition("/")
+                pod_that_sees[node, str(nics)] = name
+            yield {name: pods[name] for name in pod_that_sees.values()}
 
     @override
     @contextlib.contextmanager
@@ -385,6 +387,10 @@ class KubernetesLauncher(Launcher):
 
 
 LAUNCHER = KubernetesLauncher()
+
+
+def _nics_of(pod: PodConnection) -> str:
+    return " ".join(pod.run(_LIST_NICS).out)
 
 
 def _running_pods_with(labels: str, api: KubernetesApi, wait_s: float) -> Objects:
