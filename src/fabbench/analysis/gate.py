@@ -452,9 +452,8 @@ class _Check:
         ceiling = setting.ceiling(section.metric) if setting else None
         if ceiling is None:
             gate = self._gate
-            at = format_size(size)
-            label = self._column.label
-            where = f"{gate.metric.name} at {at} in {label}"
+            metric = gate.metric.name
+            where = f"{metric} at {format_size(size)} in {self._column.label}"
             raise RequestError(
                 f"The gate {gate.text} needs a ceiling, and none is known for {where}.",
                 hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",

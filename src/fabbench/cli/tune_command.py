@@ -25,7 +25,7 @@ from fabbench.model.options import AUTO, Text, declared, option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fabbench.plan.variants import Variant
+    from fabbench.model.plan import Variant
 
 _USUAL = {"osu": "osu", "pingpong": "pingpong"}  # Benchmark → its set of variants
 _IN_CSV = {"NCCL_ALGO", "NCCL_PROTO"}

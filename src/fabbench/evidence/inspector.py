@@ -19,6 +19,7 @@ from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
 LATE = "rank-waited-for"
+RANKS = "inspector-ranks"
 SIGN = b'"inspector_output_format_version"'
 _MOST = 200_000  # lines are kept, the newest ones
 # What follows the rates of a verbose one is not read
@@ -52,6 +53,7 @@ _CALL = itemgetter("id", "number")
 _TIME = itemgetter("time")
 _SIZE = itemgetter("bytes")
 _RATES = itemgetter("algbw", "busbw")
+_RANK_NUMBER = itemgetter("rank")
 _RANK = "{rank} ({host}, process {pid})".format_map
 
 
@@ -68,12 +70,17 @@ def records(texts: Iterable[str]) -> Iterator[Record]:
         keys = map(_CALL, known) if joins else map(id, known)
         calls = gathered(zip(keys, known, strict=True)).values()
         case = _NEXT_WORD.sub("_", name).lower()
+        recorded = len(set(map(_RANK_NUMBER, known)))
+        if joins and recorded < ranks:
+            cannot_tell = [finding(RANKS, case=case, recorded=recorded, ranks=ranks)]
+        else:
+            cannot_tell = []
         yield Record(
             benchmark=INSPECTOR,
             case=case,
             points=[*_points(calls)],
             facts={"ranks": ranks, "hosts": hosts, "timing": timing},
-            findings=[finding("inspector-calls"), *_waited_for(case, calls)],
+            findings=[finding("inspector-calls"), *cannot_tell, *_waited_for(case, calls)],
             damaged=damaged,
             finished=None,
         )

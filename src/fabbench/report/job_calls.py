@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from fabbench.counters.watch import JobView
-from fabbench.evidence.inspector import LATE, records
+from fabbench.evidence.inspector import LATE, RANKS, records
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import METRICS, Finding, Log, Point, Proof
@@ -25,7 +25,7 @@ def _findings(lines: Iterable[str], proof: Proof | None) -> Iterator[Finding]:
     for record in records(lines):
         log = judge(record, source="", proof=proof)
         yield finding("inspector-speed", report=_speed(log))
-        yield from (each for each in log.findings if each.code == LATE)
+        yield from (each for each in log.findings if each.code in {LATE, RANKS})
 
 
 def _speed(log: Log) -> str:

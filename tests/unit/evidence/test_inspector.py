@@ -75,7 +75,7 @@ def test_a_call_is_as_fast_as_the_rank_that_comes_last() -> None:
 def test_one_rank_alone_shows_its_waiting_and_accuses_nobody() -> None:
     by_case = {log.case: log for log in parse_file(FOLDER / "skewed/node-a-pid1673.log")}
     log = by_case["all_reduce"]
-    assert codes(log) == ["inspector-calls"]
+    assert codes(log) == ["inspector-calls", "inspector-ranks"]
     assert log.points[0].values[0] == pytest.approx(20.4e-3, rel=0.05)
 
 
