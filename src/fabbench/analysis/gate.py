@@ -453,7 +453,8 @@ class _Check:
         if ceiling is None:
             gate = self._gate
             metric = gate.metric.name
-            where = f"{metric} at {format_size(size)} in {self._column.label}"
+            column = self._column
+            where = f"{metric} at {format_size(size)} in {column.label}"
             raise RequestError(
                 f"The gate {gate.text} needs a ceiling, and none is known for {where}.",
                 hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",

@@ -35,7 +35,8 @@ def test_beside_what_is_published() -> None:
         text = text.replace(old, new)
     text = text.partition('"coll_busbw_gbs"')[0] + '"coll_busbw_gbs":120.000000}}'
     view = with_calls(JobView(), [text], "/job", Proof(instance_type="p5.48xlarge"))
-    (speed,) = view.calls
+    speed, ranks = view.calls
+    assert ranks.code == "inspector-ranks"
     assert speed.severity is Severity.NOTE
     assert "all_reduce at 16 GB runs at 25 % of what is normal here: low: 120 GB/s" in speed.meaning
 
