@@ -57,6 +57,8 @@ _Ratios: TypeAlias = Sequence[float | None]
 _MAX_LISTED = 5  # so many values of a field are listed; of more, the first ones
 _FIRST_LISTED = 4
 PLACEMENTS = ("out-of-place", "in-place")
+NEW = 0
+"""The index of the column that a gate tests: it is the first one."""
 BASE = -1
 """The index of the baseline among columns: it is the last one."""
 

@@ -118,7 +118,7 @@ def _label_words(labels: Labels) -> str:
     return " ".join(pairs)
 
 
-def _curve(kind: _Kind, samples: Iterable[_Sample], step: float) -> Curve:
+def _curve(kind: _Kind, samples: Iterable[_Sample], rate_step: float) -> Curve:
     # Of a size that was measured several times the medians count.
     by_size = gathered((sample.size, sample) for sample in samples)
     sizes = sorted(by_size)
@@ -130,7 +130,7 @@ def _curve(kind: _Kind, samples: Iterable[_Sample], step: float) -> Curve:
         tuple(sizes),
         tuple(times),
         tuple(rates),
-        step,
+        rate_step,
     )
 
 

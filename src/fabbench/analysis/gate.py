@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fabbench.analysis.aggregate import UNUSABLE, Column, ColumnRows, Figure
 from fabbench.analysis.compare import (
     BASE,
+    NEW,
     ColumnSummary,
     Comparison,
     ComparisonRow,
@@ -173,7 +174,7 @@ class _Compared(NamedTuple):
     @property
     def ratio(self) -> float:
         """How many times better than the baseline; gates on it skip rows that have none."""
-        return self.row.ratios[0] or 0.0
+        return self.row.ratios[NEW] or 0.0
 
 
 class _Tested(NamedTuple):
@@ -204,14 +205,14 @@ class _Check:
     def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool) -> None:
         self._gate = gate
         self._strict = strict
-        self._column = comparison.inputs[0][0]  # the first column is the one under test
+        self._column = comparison.inputs[NEW][0]
         self._sections = comparison.sections
         if not gate.is_ratio:  # the comparison's own sections may have another metric
             self._sections = sections_of(
                 comparison.inputs, gate.metric.name, comparison.allowed, level=comparison.level
             )
         self._level = comparison.level / max(len(self._sections), 1)
-        self._name = _label_and_run(comparison.columns[0])
+        self._name = _label_and_run(comparison.columns[NEW])
         self._base_name = _label_and_run(comparison.columns[BASE])
 
     def remarks(self) -> Iterator[_Remark]:
@@ -227,10 +228,10 @@ class _Check:
         Nothing where the outcome of that column hides its figures.
         """
         rows = [row for row in section.rows if self._gate.covers(row.size)]
-        if not section.shown[0]:
+        if not section.shown[NEW]:
             return
         for row in rows:
-            new = row.figures[0]
+            new = row.figures[NEW]
             if new is None:
                 yield from self._remark_if_vanished(section, row)
             elif not self._gate.needs_baseline:
@@ -262,7 +263,7 @@ class _Check:
         """Return why a row cannot be compared; empty if it can."""
         if base is None:
             return "the baseline has no figure there"
-        if self._gate.is_ratio and row.ratios[0] is None:
+        if self._gate.is_ratio and row.ratios[NEW] is None:
             return "there is no ratio"
         if self._gate.relative and base.value == 0:
             return "the baseline has 0 there"
@@ -292,7 +293,7 @@ class _Check:
     ) -> Iterator[_Compared]:
         """Yield what can be compared; the sizes of other rows go to their reason in `skipped`."""
         for row in rows:
-            new = row.figures[0]
+            new = row.figures[NEW]
             base = row.figures[BASE]
             obstacle = self._why_not_compared(row, base)
             if new is None:  # a remark already says so
@@ -308,7 +309,7 @@ class _Check:
         if pair is None or compared.base.value <= 0:
             return None
         size = compared.row.size
-        test = compared.row.tests[0]
+        test = compared.row.tests[NEW]
         if test is None:  # the table shows no ratio there
             test = compare_sizes({size: pair}, section.level)[size]
         return _Tested(compared, pair, test, self._lowest_log_ratio(section, compared))

@@ -71,7 +71,7 @@ def _outliers_and_drift(
     """
     if len(deviations) < LEAST:
         return
-    scores = _scores(deviations)
+    scores = _scores(deviations)  # in standard deviations, which the tests are about
     # Execution → how it typically differs, as a logarithm: positive is better.
     middles = [median(each) for each in deviations.values()]
     order = list(deviations)
@@ -83,6 +83,7 @@ def _outliers_and_drift(
         else:
             steady.append(number)
     steady_scores = [scores[number] for number in steady]
+    # A drift takes one more than an outlier
     if len(steady) > LEAST and _drifts(steady_scores):
         change = _change_from_first_to_last([middles[number] for number in steady])
         if abs(change) >= DRIFT:
@@ -91,7 +92,7 @@ def _outliers_and_drift(
                 "drifts",
                 column=column,
                 where=where,
-                count=len(order),
+                count=len(steady),
                 direction=direction,
                 change=_percent(change),
             )

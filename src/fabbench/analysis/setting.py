@@ -164,9 +164,9 @@ class Setting:
         """
         if not self.nodes or not self.gpus:
             return None
-        # Its busbw is that of one rank, which has its share of the NICs, and at least one.
+        # Its busbw is that of one rank: its share of the NICs, or one NIC where GPUs are more.
         if self.collective == "sendrecv" and self.system.nics:
-            rate /= max(min(self.gpus, *self.system.nics), 1)
+            rate /= min(self.gpus, *self.system.nics)
         return CEILINGS[self.collective](rate, self.nodes, self.gpus)
 
     def alternatives(self) -> Sequence["Setting"]:

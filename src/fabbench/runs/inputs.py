@@ -394,7 +394,7 @@ def _raise_or_warn(unread: Unread) -> None:
     """Raise MachineError for a damaged file; warn of one whose output could not be read."""
     if unread.damaged:
         raise MachineError(unread.reason)
-    # With a remark nothing seems to be lost.
+    # A remark: the file only names a program, so that nothing seems to be lost.
     if not unread.remark and unread.reason != NO_KNOWN_OUTPUT:
         warnings.warn(f"{unread.source}: {unread.reason}", UnreadWarning, stacklevel=3)
 

@@ -105,15 +105,15 @@ def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
 
 
 def _reread(sweep: StoredSweep) -> StoredSweep:
-    """Return a sweep with its tests as this version reads them.
-
-    An older one did not store in which steps figures are printed, and called a 0 failed.
-    """
+    """Return a sweep with its tests as this version reads them."""
     return sweep._replace(tests=[_reread_test(sweep, test) for test in sweep.tests])
 
 
 def _reread_test(sweep: StoredSweep, test: TestResult) -> TestResult:
-    """Return a test with the step of its figure, or the figure 0 if it did not fail after all."""
+    """Return a test with the step of its figure, or with its figures if it did not fail after all.
+
+    An older version stored no step, and called a test failed whose figure was printed as 0.
+    """
     metric = sweep.document.metric
     if test.value and not test.step:
         step = printed_step(sweep.document.benchmark, metric, [test.value])
