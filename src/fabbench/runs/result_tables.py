@@ -3,7 +3,7 @@
 A table is no run: nothing is proven, and nothing is better than what is written.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 
@@ -15,7 +15,6 @@ from fabbench.model.log import METRICS, Log, Outcome, Point, Proof
 from fabbench.model.mappings import gathered
 from fabbench.report.log_report import LABELS
 from fabbench.runs.document import Format, decoded
-from fabbench.runs.parse_file import LabeledLogs
 
 _COUNTS = ("ranks", "hosts", "gpus_per_host")
 _what_was_measured = attrgetter("column", "benchmark", "case", "outcome", *_COUNTS)
@@ -79,7 +78,7 @@ def logs_of_document(
     text: str,
     source: str,
     proof: Proof | None,
-) -> LabeledLogs:
+) -> Iterator[tuple[str, Log]]:
     """Yield the logs of fabbench's own JSON, each with its column; ``""``: it has none.
 
     Raise MachineError for a damaged one.
