@@ -40,7 +40,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         # A group `time_isolated` is of the metric `time`, with another statistic.
         metric, _, stat = name.partition("_")
         units = tuple(self.units[name].items())
-        return Column(metric, stat=stat, cell=r"[^\t]+", units=units)
+        return Column(metric, stat=stat, cell=r"\S+", units=units)
 
     def cells(self, text: str) -> str:
         """Return the cells of a line of figures, with tabs between them; of another, its text."""
