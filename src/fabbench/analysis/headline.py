@@ -166,8 +166,9 @@ def _plateau_verdicts(
 ) -> Mapping[int, Difference]:
     """Return size → the verdict on the plateau, for the sizes where it holds in place of theirs.
 
-    Beside its own sizes, those up to another one that shows the same, if none between them points
-    the other way. None where the plateau's verdict is neither faster nor slower.
+    The plateau is that of the first column. It holds for its own sizes, and up to others that show
+    its verdict, if none between them is the same or points the other way. Empty where its verdict
+    is neither faster nor slower.
     """
     plateau = section.plateaus[0]
     if plateau is None or plateau.test.verdict not in _CLEAR:

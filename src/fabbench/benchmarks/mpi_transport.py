@@ -209,9 +209,10 @@ class TransportLines:
             self.lines.setdefault(transport, text)
 
     def facts(self) -> MutableFacts:
-        """Return what was named, the way inside the fabric, the hosts if several, and `transport`.
+        """Return facts: those of libfabric (provider, domain, version), or how UCX moves data.
 
-        That is the one between nodes if there is one, else the one within the node.
+        `hosts` if they are several; `transport`: the one between nodes if there is one, else the
+        one within the node.
         """
         facts: MutableFacts = {**self.named}
         if self.ways:

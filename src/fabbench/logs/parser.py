@@ -495,12 +495,11 @@ class LogParser:
         """
         batch = list(readings)
         records = [reading for reading in batch if isinstance(reading, Record)]
-        if not records and self._nic_counters is None:
+        if not records:
             return cast("list[Result]", batch)
         for record in records:
             record.failures = by_cause(record.failures)  # the cause first
-        if records:
-            group.attach_to(records[-1], another=another)
+        group.attach_to(records[-1], another=another)
         if group.steps.open_step:
             group.steps.held_records += records
             return [reading for reading in batch if isinstance(reading, Point)]
