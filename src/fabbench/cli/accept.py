@@ -103,7 +103,8 @@ def command(
         terminal.write_drawn("".join(f"{line}\n" for line in lines))
     else:
         terminal.show(render_certificate, certificate, form, answer=[certificate.headline])
-    then = how_to_resume(certificate, store) if certificate.open else ""
+    page = f"A page to send: fabbench report {certificate.id} -o certificate.html"
+    then = how_to_resume(certificate, store) if certificate.open else page
     terminal.notify(f"Certificate: {certificate.id}. {then}".rstrip())
     if how.write_thresholds:
         _write_thresholds(how.write_thresholds, certificate)

@@ -374,6 +374,7 @@ def print_plan(  # noqa: PLR0913 - a plan, where it runs, and what is said besid
         first.setdefault(execution.configuration.label, execution)
     one_by_one = request.adaptive or first_round
     launcher = launcher_named(request.target.launcher)
+    longest = format_duration(longest_s)
     text = template("plan.txt").render(
         request=request,
         held_by=launcher.held_by(request.target) if one_by_one else "",
@@ -381,14 +382,15 @@ def print_plan(  # noqa: PLR0913 - a plan, where it runs, and what is said besid
         image=inventory.image,
         plan=shown,
         first_round=first_round,
-        longest=format_duration(longest_s),
+        longest=longest,
         configurations=[_first_step(each, inventory, request) for each in first.values()],
     )
     for line in text.splitlines():
         terminal.write_line(line, err=err)
     for sentence in unmet(request.work.needs, inventory.hosts):
         terminal.say(sentence)
-    click.echo("\nDry run: nothing was started.", err=True)
+    how_many = first_round or counted(len(shown.executions), "execution")
+    click.echo(f"\nDry run: nothing was started. {how_many}, at most {longest}.", err=True)
 
 
 def _host_line(host: "Host") -> str:
