@@ -59,6 +59,11 @@ def start(host: Host, *words: str, **env: str) -> str:
     return host.sh(shell, check=True, timeout=60, **env).stdout.strip()
 
 
+def forget(*hosts: Host) -> None:
+    for host in hosts:
+        host.sh(["rm", "-f", "/run/program.log"])
+
+
 @contextmanager
 def traffic(receiver: Host, sender: Host) -> Iterator[None]:
     """20 MB/s of TCP from one host to the other."""
@@ -70,6 +75,7 @@ def traffic(receiver: Host, sender: Host) -> Iterator[None]:
     finally:
         sender.sh(["kill", client])
         receiver.sh(["kill", server], check=False)  # it ends with its client
+        forget(sender, receiver)
 
 
 def is_sampled(host: Host) -> bool:
@@ -105,3 +111,4 @@ def training(hosts: Sequence[Host], late: int = NOBODY, rare: int = NOBODY) -> I
     finally:
         for host, pid in zip(hosts, started, strict=False):
             host.sh(["kill", "-KILL", pid], check=False)
+        forget(*hosts)

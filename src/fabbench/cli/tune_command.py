@@ -69,7 +69,7 @@ class TuneCommand(RunCommand):
         from fabbench.plan.arms import arms_of
         from fabbench.report.templates import template
         from fabbench.runs.tune import Tune, on_held_machines, tunes, with_arms
-        from fabbench.runs.tuner_csv import rows
+        from fabbench.runs.tuner_csv import rows, work_of_choices
 
         name = self.benchmark.name
         form = value_of(line.given, "form")
@@ -96,8 +96,11 @@ class TuneCommand(RunCommand):
                     terminal.write_line(each, err=settings_only)
             return made, rows(made, **more)
 
+        later = work_of_choices(request.work) if form == "csv" else None
         with interruptible():
-            made, of_csv = on_held_machines(with_arms(request, arms), line.resumed, measure)
+            made, of_csv = on_held_machines(
+                with_arms(request, arms), line.resumed, measure, later=later
+            )
         if settings_only and made.winners:
             text = template("tune_file.txt").render(made=made, form=form, rows=of_csv)
             terminal.write_drawn(text)

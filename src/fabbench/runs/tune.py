@@ -17,9 +17,11 @@ from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.tuning import Samples, TunedSize, Tuning
 from fabbench.benchmarks import benchmark_named
+from fabbench.benchmarks.standard import Work
 from fabbench.launchers import Allocation
 from fabbench.model.errors import Exit, MachineError
 from fabbench.model.log import Log, Outcome
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution, Variant
 from fabbench.plan.arms import DEFAULT
@@ -112,15 +114,22 @@ def on_held_machines(
     asked: RunRequest,
     resumed: StoredRun | None,
     measure: Callable[[Allocation], tuple[Tune, T]],
+    *,
+    later: Work | None = None,
 ) -> tuple[Tune, T]:
-    """Return what `measure` makes of machines that both runs have, one after the other.
+    """Return what `measure` makes of machines that all runs have, one after the other.
 
-    Of `asked`, the first run. Raise FabbenchError if they cannot be held.
+    Of `asked`, the first run. `later`: what another one runs, whose programs are looked for, too.
+    Raise FabbenchError if they cannot be held.
     """
     require_startable(asked)
     if resumed is not None:
         asked = same_nodes(asked, resumed.hosts)
     needs = needs_of(asked, runs=2)
+    if later is not None:
+        others = later.needs
+        programs = distinct([*needs.programs, *others.programs])
+        needs = replace(needs, programs=programs, folders={**needs.folders, **others.folders})
     (made, more), late = on_machines(asked.target, needs, None, measure)
     interrupted = made.result.interrupted or isinstance(late, KeyboardInterrupt)
     result = replace(made.result, interrupted=interrupted, release_failure=late)

@@ -56,10 +56,9 @@ def rows(made: Tune, **more: Any) -> list[str]:
         raise
 
 
-def _rows(made: Tune, more: Any) -> list[str]:
-    leaders = made.tuning.leaders
-    work: Any = made.request.work
-    work = replace(
+def work_of_choices(work: Any) -> Any:
+    """Return what shows NCCL's own choices: each collective of a CSV, once at each size."""
+    return replace(
         work,
         collectives=tuple(_COLLECTIVES.values()),
         min_bytes=8,
@@ -69,6 +68,11 @@ def _rows(made: Tune, more: Any) -> list[str]:
         iterations=1,
         check=0,
     )
+
+
+def _rows(made: Tune, more: Any) -> list[str]:
+    leaders = made.tuning.leaders
+    work = work_of_choices(made.request.work)
     name = "choices-" + made.result.id
     once = replace(made.request, name=name, work=work, adaptive=None, repeats=1)
     usual = run(with_arms(once, ()), **more)
