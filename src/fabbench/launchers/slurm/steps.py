@@ -42,6 +42,8 @@ _POLL_S = 0.5
 # How long to wait for the end of COMPLETING: an ended job's state until its nodes are free. Only
 # then Slurm reports how it ended.
 _COMPLETING_S = 20.0
+_OUT_OF_TIME_S = 70.0  # Slurm looks for such jobs twice a minute
+_OVER = "already completing or completed"  # srun's words
 _STEP = "#@step "
 _EXIT = "#@exit "
 # The script comes on standard input, and what it starts must not read from there. Its file has no
@@ -109,6 +111,11 @@ class StepResult:
             self._last_line = text or self._last_line
             return True
         return False
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether Slurm starts no more steps in this job: it is over."""
+        return not self.step and _OVER in self._last_line
 
     @property
     def last_line_shown(self) -> str:
@@ -189,7 +196,7 @@ class JobSteps:
             queue.leave()
             step.close()
         if result.status != 0:  # if the job itself is over, that is why
-            self.require_held()
+            self.require_held(refuses_steps=result.is_refused)
         result.judge(self.job)
 
     def _start(self, document: str, nodes: Sequence[str], queue: OutputQueue) -> RemoteProcess:
@@ -219,28 +226,35 @@ class JobSteps:
             # If the job has just ended, scancel would retry for minutes.
             self.login_node.run_idempotent(("timeout", "5", "scancel", *options, step))
 
-    def _settled(self) -> list[str]:
+    def _settled(self, *, refuses_steps: bool) -> list[str]:
         """Return what scontrol says of the job; while it is completing, wait for its end."""
-        for _ in moments(_COMPLETING_S, _POLL_S):
+        longest_s = _OUT_OF_TIME_S if refuses_steps else _COMPLETING_S
+        for _ in moments(longest_s, _POLL_S):
             answer = show_job(self.login_node, self.job)
-            if not _is_completing(state_in(answer)):
+            state = state_in(answer)
+            ends_soon = _is_completing(state) or (
+                refuses_steps and state is not None and state.runs
+            )
+            if not ends_soon:
                 break
         return answer
 
-    def require_held(self) -> None:
+    def require_held(self, *, refuses_steps: bool = False) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state.
 
-        A job that is completing is over, too; why it ended is known a little later.
+        A job that is completing is over, too; why it ended is known a little later. So is one that
+        `refuses_steps`, as out of time: it is said to run until Slurm looks, each half minute.
         """
         with _as_allocation_lost():
-            answer = self._settled()
+            answer = self._settled(refuses_steps=refuses_steps)
         state = state_in(answer)
         if state is None and not is_unknown_job(answer):
             text = shorten(" ".join(answer)) or "no output"
             raise AllocationLostError(
                 f"Slurm does not report whether job {self.job} still runs: {text}."
             )
-        if state is not None and state.runs and not _is_completing(state):
+        is_over = refuses_steps or _is_completing(state)
+        if state is not None and state.runs and not is_over:
             return
         # Without a state, Slurm no longer knows the job: why it ended is not known either.
         why = explain_end(state) if state is not None and state.over else None
