@@ -37,16 +37,19 @@ def test_a_run_beside_another_says_and_stores_it(tmp_path: Path) -> None:
 
 
 def test_runs_in_one_job_hear_of_each_other_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What others do on the machine where steps are started is on other nodes."""
+    """What others do on the machine where steps are started is on other nodes.
+
+    The jobs are those of no other test, which may run now.
+    """
     monkeypatch.delenv("FABBENCH_NEIGHBORS")
     here = Target(name="slurm", launcher="slurm")
     with (
         held(HERE),
-        login(here, follows=True, job="8"),
-        login(here, follows=True, job="7") as first,
+        login(here, follows=True, job="90018"),
+        login(here, follows=True, job="90017") as first,
     ):
         assert not first.agent.others_there()
-        with login(here, follows=True, job="7") as second:
+        with login(here, follows=True, job="90017") as second:
             assert second.agent.others_there()
-        with login(here, follows=True, job="77") as third:
+        with login(here, follows=True, job="900177") as third:
             assert not third.agent.others_there()
