@@ -11,7 +11,7 @@ from fabbench.benchmarks import Reading, tables
 from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.consistency import is_ordered
 from fabbench.benchmarks.events import Note, Setting
-from fabbench.benchmarks.executions import Assembler, Table, points_by_line
+from fabbench.benchmarks.executions import Assembler, Execution, Table, points_by_line
 from fabbench.benchmarks.tables import Column, Row
 from fabbench.model.log import Line, Point, Record, Stream, begin_marker, end_marker, read_marker
 from tests.support.toy_tables import KNOWN, stated, toy
@@ -323,6 +323,14 @@ def test_a_row_of_progress_does_not_count() -> None:
     lines = (*START, "..." + rows(512)[0], "...      512   5", *rows(1024))
     record = execution(*lines, table=toy(cells=cells))
     assert (sizes(record), record.damaged) == ([1024], [])
+    seen: list[int] = []
+
+    def settle(execution: Execution) -> Sequence[Row]:
+        seen.extend(row.size for row in execution.progress)
+        return execution.rows
+
+    execution(*START, "..." + rows(512)[0], *rows(1024), table=toy(cells=cells, settle=settle))
+    assert seen == [512]
 
 
 # ---------------------------------------------------------------- damage
@@ -563,6 +571,10 @@ def test_a_note_below_the_rows_may_be_of_the_next_execution() -> None:
     assert notes(*lines) == [[("a", 0), ("b", 1)]]
     assert notes(*lines, *rows(2048)) == [[("a", 0), ("b", 1)]]
     assert notes(*lines, "# toy read", NAMES, *rows(2048)) == [[("a", 0)], [("b", 0)]]
+
+
+def test_notes_are_of_the_rows_above_unless_a_table_says_otherwise() -> None:
+    assert not Table(benchmark="toy").notes_ahead
 
 
 def test_a_note_above_the_rows_is_of_the_open_execution() -> None:
