@@ -146,5 +146,13 @@ def test_an_inspector_that_writes_nothing_is_said(watch: Watch, tmp_path: Path) 
         assert "rank-waited-for" not in done.stdout
 
 
+def test_where_dumps_cannot_be_written_is_refused_before_the_watch(
+    watch: Watch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = watch("--for", "60", "--dumps", str(tmp_path / "file" / "dumps"))
+    assert (done.exit_code, done.stdout) == (3, "")
+
+
 def test_a_type_of_nodes_that_nobody_knows_is_refused(watch: Watch) -> None:
     assert watch("--for", "1", "--instance-type", "p99.large").exit_code == 2

@@ -54,7 +54,7 @@ class WatchOptions:
         default="localhost:28028",
     )
     inspector: str = option(
-        Text("a folder", "DIR"),
+        Text("a directory", "DIR"),
         "Where NCCL's inspector writes on each host (NCCL_INSPECTOR_DUMP_DIR). Default: not read.",
         unset="",
     )
@@ -124,6 +124,8 @@ def _watched(
     from fabbench.report import nics_table
     from fabbench.report.job_calls import with_calls
 
+    if given["dumps"]:  # A path that cannot be written to is refused before the watch
+        given["dumps"].mkdir(parents=True, exist_ok=True)
     failed: Mapping[str, str] = {}
     proof = known_proof({"instance_type": given["type_of_nodes"]})
     wait_s = given["wait"] or 0.0
@@ -155,7 +157,11 @@ def _watched(
 def _copy_dumps(connections: "Results[Transport]", directory: Path) -> None:
     from fabbench.remote.recorder_shell import copy_dumps
 
-    directory.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         count = copy_dumps(connections, directory)
-        terminal.notify(f"Dumps of PyTorch's flight recorder in {directory}: {count}.")
+    except KeyboardInterrupt:
+        return
+    except OSError as error:  # What was watched is still shown
+        terminal.notify(f"Could not write dumps to {directory}: {error.strerror}. Ask again.")
+        return
+    terminal.notify(f"Dumps of PyTorch's flight recorder in {directory}: {count}.")
