@@ -71,6 +71,11 @@ def test_two_at_once(lab: Labs) -> None:
                 host.path("/tmp/open").unlink()
             assert ann.can_get_at(bob) == []
             assert bob.can_get_at(ann) == []
+            for _ in range(2):  # a first answer to a heartbeat is read before the second is sent
+                heard = heartbeats(site)
+                assert processes.eventually(
+                    lambda heard=heard: not heard.items() & heartbeats(site).items(), 60
+                )
             assert ended(started) == []
         for process in started:
             _, err = process.communicate(timeout=90)
@@ -84,6 +89,12 @@ def test_two_at_once(lab: Labs) -> None:
     for user in (ann, bob):
         assert (user.log().outcome, sizes(user.log())) == (Outcome.OK, SIZES)
         assert "neighbor" in {each.code for each in user.log().findings}  # stored, of both
+
+
+def heartbeats(site: Lab) -> dict[str, int]:
+    """When each run last heard from fabbench on each host: file → its time in ns."""
+    files = (file for host in site.hosts for file in host.path("/tmp").glob("fabbench-*/beat"))
+    return {str(file): file.stat().st_mtime_ns for file in files}
 
 
 def ended(started: Sequence["subprocess.Popen[str]"]) -> list["subprocess.Popen[str]"]:
