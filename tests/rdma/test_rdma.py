@@ -262,9 +262,14 @@ def says(rdma: Machines, name: str, command: str, text: str) -> bool:
     return text in rdma.sh(name, command)
 
 
+def watch(rdma: Machines, store: Path, *more: str) -> "subprocess.Popen[str]":
+    """Start a watch of both."""
+    return local_runs.start_program(store, ("watch", *rdma.options, "--json", *more))
+
+
 def watching(rdma: Machines, store: Path, *more: str) -> "subprocess.Popen[str]":
     """Start a watch of both, and wait until each is sampled."""
-    started = local_runs.start_program(store, ("watch", *rdma.options, "--json", *more))
+    started = watch(rdma, store, *more)
     for name in rdma.names:
         assert eventually(partial(says, rdma, name, "ps -eo args=", "sh -s"), 120)
     return started
@@ -298,7 +303,7 @@ def test_a_watch_says_whose_queue_pairs_a_device_has(rdma: Machines, tmp_path: P
             seen = partial(says, rdma, name, "rdma resource show qp", "ib_write_bw")
             assert eventually(seen, 120)
         pids = {name: rdma.sh(name, "pgrep -x ib_write_bw").strip() for name in rdma.names}
-        run = watching(rdma, tmp_path, "--for", "2")
+        run = watch(rdma, tmp_path, "--for", "2")  # Its samples may be over before anybody looks
         out, err = run.communicate(timeout=200)
     assert run.returncode in {0, 1, 4}, err
     notes = json.loads(out)["notes"]
