@@ -107,7 +107,7 @@ def command(
     then = how_to_resume(certificate, store) if certificate.open else page
     terminal.notify(f"Certificate: {certificate.id}. {then}".rstrip())
     if how.write_thresholds:
-        _write_thresholds(how.write_thresholds, certificate)
+        _write_thresholds(how.write_thresholds, certificate, request.tolerance)
     return EXITS[certificate.state]
 
 
@@ -141,14 +141,14 @@ def _options_in(words: Sequence[str]) -> set[tuple[str, str]]:
     return set(zip(plain, values, strict=False))
 
 
-def _write_thresholds(path: Path, certificate: "Certificate") -> None:
+def _write_thresholds(path: Path, certificate: "Certificate", tolerance: float) -> None:
     """Write limits from the figures of these nodes, unless one of them is bad."""
     if certificate.state is State.FAILED:
         terminal.notify(
             "No thresholds were written: something is bad. Write them on healthy nodes."
         )
         return
-    write_thresholds(path, certificate)
+    write_thresholds(path, certificate, tolerance)
 
 
 def _request_of_rungs(line: CommandLine, how: AcceptOptions) -> "SweepRequest":

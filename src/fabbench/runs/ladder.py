@@ -35,7 +35,6 @@ from fabbench.runs.document import read, write
 LEVELS = ("quick", "full", "soak")
 CHECK = "check"  # Rungs without a benchmark of their own
 SOAK = "soak"
-_MARGIN = 0.1  # How much worse than a good run nodes may be, where its figures become limits
 _PROFILES = {
     "training": ("all_reduce", "all_gather", "reduce_scatter"),
     "inference": ("all_reduce", "alltoall", "sendrecv"),
@@ -76,7 +75,7 @@ class AcceptOptions:
         File("a file"), "Limits to judge by, as --write-thresholds wrote them."
     )
     write_thresholds: Path | None = option(
-        File("a file"), "If nothing is bad, write limits that are 10% worse."
+        File("a file"), "If nothing is bad, write limits that are worse by --tolerance."
     )
 
 
@@ -250,23 +249,23 @@ def needs() -> Needs:
     )
 
 
-def write_thresholds(file: Path, certificate: Certificate) -> None:
-    """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
+def write_thresholds(file: Path, certificate: Certificate, tolerance: float) -> None:
+    """Write limits from the figures of a ladder: worse than these by the tolerance."""
     # These are compared with another rung, and need no limits.
     relative = {each.name for each in every_rung() if each.baseline}
     limits = {
-        rung.name: [*map(_limit, rung.figures)]
+        rung.name: [_limit(figure, tolerance) for figure in rung.figures]
         for rung in certificate.rungs
         if rung.figures and rung.name not in relative
     }
     write(file, limits)
 
 
-def _limit(figure: RungFigure) -> str:
-    """Return the gate that a figure just holds if it is `_MARGIN` worse."""
+def _limit(figure: RungFigure, tolerance: float) -> str:
+    """Return the gate that a figure just holds if it is worse by the tolerance."""
     lower_is_better = METRICS[figure.metric].lower_is_better
     bound = "<=" if lower_is_better else ">="
-    margin = _MARGIN if lower_is_better else -_MARGIN
+    margin = tolerance if lower_is_better else -tolerance
     worst = replace(figure, value=figure.value * (1 + margin))
     text = f"{figure.what}{bound}{worst}"
     return text.replace(" at ", "@").replace(" ", "")  # `busbw at 1 GB` → `busbw@1GB`

@@ -1,9 +1,13 @@
 """The rungs of `fabbench accept`."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from fabbench.model.hosts import Host, Inventory
-from fabbench.runs.ladder import AcceptOptions, ladder
+from fabbench.report.certificate import Certificate, RungFigure, RungResult, State
+from fabbench.runs.ladder import AcceptOptions, ladder, write_thresholds
 
 
 @pytest.mark.parametrize(("timeout", "limits"), [(90, {90}), (None, {30, 300})])
@@ -22,3 +26,22 @@ def test_fewer_iterations_are_those_of_tests_of_few_nodes() -> None:
     of_few = {each.work.iterations for each in rungs if each.mode}  # type: ignore[attr-defined]
     of_all = {each.work.iterations for each in rungs if not each.mode}  # type: ignore[attr-defined]
     assert (of_few, of_all) == ({7}, {20})
+
+
+@pytest.mark.parametrize(
+    ("figure", "limit"),
+    [
+        (RungFigure("busbw", 1 << 30, 400e9, 3), "busbw@1GB>=280GB/s"),
+        (RungFigure("time", 1 << 20, 1e-3, 3), "time@1MB<=1300us"),
+    ],
+)
+def test_a_limit_that_is_written_is_worse_by_the_tolerance(
+    tmp_path: Path, figure: RungFigure, limit: str
+) -> None:
+    rung = RungResult(name="all:all_reduce", what="", state=State.PASSED, figures=(figure,))
+    certificate = Certificate(
+        id="", level="quick", profile="training", target="", started=0, rungs=(rung,)
+    )
+    file = tmp_path / "limits.json"
+    write_thresholds(file, certificate, 0.3)
+    assert json.loads(file.read_text()) == {"all:all_reduce": [limit]}
