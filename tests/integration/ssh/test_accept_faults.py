@@ -25,6 +25,7 @@ TIMES = int(os.environ.get("FABBENCH_FAULT_TIMES", "1"))
 """How often each fault is injected: once, or more to measure how often a verdict is right."""
 RATE = "400mbit"
 """Of the hosts' second network: so little that the load of this machine matters little."""
+SLOW = "100mbit"
 PROGRAMS = "/run/osu"
 """Where the hosts of these tests have the OSU micro-benchmarks: each its own."""
 
@@ -45,8 +46,9 @@ class Fault:
     """
     mend: Callable[[Lab], object] | None = None
     """Undoes it, so that the next time finds the same hosts as they were. None: it gets its own."""
+    rate: str = RATE
     limit_s: int = 12
-    """Of a test of a pair; healthy ones take 2 s."""
+    """Of a test of a pair; healthy ones take 2 to 4 s."""
     options: tuple[str, ...] = ()
 
 
@@ -129,12 +131,14 @@ FAULTS: Mapping[str, Fault] = {
     "no-agent": Fault(shadowed("setsid", "exit 126"), "incomplete", "software", said="node3"),
     "down": Fault(lambda lab: lab[3].kill(), "rejected", "infrastructure", NODE),
     "lossy": Fault(
-        lambda lab: lab[3].lose(3, rate=RATE),
+        lambda lab: lab[3].lose(10, rate=SLOW),
         *("rejected", "hardware"),
         NODE,
         network=True,
         mend=lambda lab: lab[3].keep(),
-        limit_s=20,  # its tests end in half of that: their figures tell
+        rate=SLOW,  # Each packet is sent alone then: few of them leave time for what else runs
+        limit_s=40,  # its tests end in half of that: their figures tell
+        options=("--iterations", "20"),
     ),
     "port-down": Fault(
         lambda lab: lab[3].cut("fab1"),
@@ -179,10 +183,10 @@ def test_every_verdict_is_right(lab: Labs, name: str, time: int) -> None:
 def hosts_for(fault: Fault, lab: Labs) -> Iterator[Lab]:
     """Yield four hosts: those of the time before, where a fault can be undone."""
     if fault.mend is None:
-        with lab(4, fresh=True, tmp="64m", slow=RATE) as site:
+        with lab(4, fresh=True, tmp="64m", slow=fault.rate) as site:
             yield site
         return
-    site = lab(4, slow=RATE)
+    site = lab(4, slow=fault.rate)
     yield site
     fault.mend(site)
     site.touched = False
@@ -190,14 +194,14 @@ def hosts_for(fault: Fault, lab: Labs) -> Iterator[Lab]:
 
 def accepted(site: Lab, fault: Fault) -> tuple[str, str]:
     """Return what a ladder prints, before or in the middle of which a fault comes."""
-    words = argv("accept", "--on", "ssh", *hosts(site), "--fabric", "tcp", "--json", *fault.options)
+    words = argv("accept", "--on", "ssh", *hosts(site), "--fabric", "tcp", "--json")
     if not fault.network:
         for host in site.hosts:
             shutil.copytree(OSU, host.path(PROGRAMS), symlinks=True)
         fault.inject(site)
         done = site.run([*words, "--bin-dir", PROGRAMS, "--tolerance", "80%"], timeout=600)
         return done.stdout, done.stderr
-    words += ["--bin-dir", str(OSU), *LIMITED, "--timeout", str(fault.limit_s)]
+    words += ["--bin-dir", str(OSU), *LIMITED, *fault.options, "--timeout", str(fault.limit_s)]
     with running(site, words) as program:
         program.until(lambda: list(site.path(STORE).glob("*/exec/*/output.log")), 600)
         fault.inject(site)

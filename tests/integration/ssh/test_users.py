@@ -1,7 +1,8 @@
 """Several users of the same hosts: other uids, the same /tmp, and nobody in anybody's way."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,9 +74,7 @@ def test_two_at_once(lab: Labs) -> None:
             assert bob.can_get_at(ann) == []
             for _ in range(2):  # a first answer to a heartbeat is read before the second is sent
                 heard = heartbeats(site)
-                assert processes.eventually(
-                    lambda heard=heard: not heard.items() & heartbeats(site).items(), 60
-                )
+                assert processes.eventually(partial(have_all_moved_on, site, heard), 60)
             assert ended(started) == []
         for process in started:
             _, err = process.communicate(timeout=90)
@@ -95,6 +94,10 @@ def heartbeats(site: Lab) -> dict[str, int]:
     """When each run last heard from fabbench on each host: file → its time in ns."""
     files = (file for host in site.hosts for file in host.path("/tmp").glob("fabbench-*/beat"))
     return {str(file): file.stat().st_mtime_ns for file in files}
+
+
+def have_all_moved_on(site: Lab, heard: Mapping[str, int]) -> bool:
+    return not heard.items() & heartbeats(site).items()
 
 
 def ended(started: Sequence["subprocess.Popen[str]"]) -> list["subprocess.Popen[str]"]:
