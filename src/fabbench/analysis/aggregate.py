@@ -14,6 +14,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale, scale
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
@@ -57,7 +58,7 @@ _Pooled: TypeAlias = "dict[Key, list[list[Row]]]"
 """Key → for each column, its rows that have this key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     """What is compared: the logs of one configuration, or of one file. Several logs are repeats."""
 
@@ -302,7 +303,7 @@ def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
     return next(filter(multiples, steps), 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RowGroup:
     """The rows of one section."""
 

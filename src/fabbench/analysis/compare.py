@@ -9,7 +9,7 @@ one table each, with a metric that suits it.
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from fabbench.analysis.aggregate import (
@@ -45,6 +45,7 @@ from fabbench.model.errors import Exit, RequestError, one_named, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, fact_text, status_of
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
@@ -63,7 +64,7 @@ BASE = -1
 """The index of the baseline among columns: it is the last one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnSummary:
     """What is known of one column as a whole."""
 
@@ -95,7 +96,7 @@ class ColumnSummary:
         return self.hidden < self.executions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparisonRow:
     """One size. `figures` and `ratios` have one element per column."""
 
@@ -117,7 +118,7 @@ class ComparisonRow:
         return test.verdict if test else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plateau:
     """The sizes next to the peak that are at most 10 % worse, as one figure against the base.
 
@@ -130,7 +131,7 @@ class Plateau:
     test: RowTest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparisonSection:
     """The rows of one key, which become one table. Values are in the metric's base unit."""
 
@@ -163,7 +164,7 @@ class ComparisonSection:
         return overall(verdict for row in self.rows if (verdict := row.verdict(column)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison:
     """Columns side by side."""
 

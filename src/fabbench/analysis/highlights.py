@@ -24,6 +24,7 @@ from fabbench.analysis.compare import (
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest, mean
 from fabbench.model.log import Metric, Outcome
 from fabbench.model.units import format_bounds, format_change, format_percent, format_size
+from fabbench.model.values import frozen
 
 RANGE_FACTOR = 3.0
 MAX_RANGES = 5
@@ -51,7 +52,7 @@ _TRENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Highlight:
     """One range of sizes of one column against the base. Sizes in bytes."""
 

@@ -9,13 +9,13 @@ import csv
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
 from fabbench.model.templates import text_of
+from fabbench.model.values import frozen
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ With in-switch reduction.
 _GBPS = 1e9 / 8  # One Gb/s, in bytes per second
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class System:
     """A kind of node: a row of systems.csv. None and empty text mean: no source states it."""
 
@@ -195,7 +195,7 @@ def _similar(name: str) -> str:
     return f"Known are EC2's types with EFA, and {names}."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GpuLink:
     """What connects GPUs of one model inside a node: a row of gpus.csv."""
 

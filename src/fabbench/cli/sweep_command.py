@@ -44,6 +44,7 @@ from fabbench.model.options import (
     declared,
     option,
 )
+from fabbench.model.values import frozen
 from fabbench.report.sweep_report import CORDON
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _percent(text: str, most: float = 1) -> float:
     return fraction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DiagnosisOptions:
     """How sure a diagnosis must be, what it may use, and how it is written."""
 

@@ -7,7 +7,6 @@ by itself: where many send to one, there is some.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from fabbench.catalog.systems import records, rows_of
 from fabbench.counters.vocabulary import largest_of_priorities
 from fabbench.model.units import format_decimal, scale
+from fabbench.model.values import frozen
 
 SECONDS = "seconds"
 _TIMES_THE_MEDIAN = 5
@@ -22,7 +22,7 @@ _TIMES_THE_MEDIAN = 5
 _FEWEST_OTHERS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sign:
     """A row of congestion.csv, which says what each column means."""
 

@@ -42,6 +42,7 @@ from fabbench.model.log import (
 from fabbench.model.mappings import distinct, gathered, without_empty
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
+from fabbench.model.values import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Pair:
     after: Snapshot | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExecutionCounters:
     """The snapshots before and after one execution."""
 

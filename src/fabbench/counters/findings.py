@@ -5,7 +5,6 @@ The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's 
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import pstdev
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from fabbench.model.log import Finding, Severity
 from fabbench.model.mappings import gathered, without_empty
 from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
+from fabbench.model.values import frozen
 
 FLOOR = 10_000_000
 """Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
@@ -51,7 +51,7 @@ def advice(code: str) -> str:
     return _ADVICE[code]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Asked:
     """What the NICs of an execution are judged against."""
 

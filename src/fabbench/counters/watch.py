@@ -5,7 +5,7 @@ carry it. The limits are fabbench's own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
@@ -25,6 +25,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Finding, Severity
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal
+from fabbench.model.values import frozen
 
 _MOVES = 1e6
 """Bytes per second from which a NIC moves: what idle hosts exchange is less."""
@@ -105,7 +106,7 @@ class JobView(NamedTuple):
     calls: Sequence[Finding] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WatchResult:
     """What the samples of all hosts show together."""
 

@@ -17,6 +17,7 @@ from fabbench.model.log import METRICS
 from fabbench.model.mappings import Reasons, gathered
 from fabbench.model.messages import counted
 from fabbench.model.units import format_duration, format_size, scale
+from fabbench.model.values import frozen
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import PlainData, Table, write_result
 from fabbench.report.templates import rendered
@@ -75,7 +76,7 @@ class RungFigure:
         return scale(unit, self.value).quantity(self.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RungResult:
     """One rung that has ended."""
 
@@ -120,7 +121,7 @@ def _first_reasons(rungs: Iterable[Reasons]) -> Reasons:
     return reasons
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Certificate:
     """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
 

@@ -7,7 +7,7 @@ A content security policy forbids other scripts and all network access. `templat
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.analysis.compare import Column, ColumnSummary, Comparison
@@ -20,6 +20,7 @@ from fabbench.model.log import Log
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_change, format_percent, format_size
+from fabbench.model.values import frozen
 from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunPage:
     """The contents of a page about one run."""
 

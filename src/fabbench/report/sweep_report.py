@@ -7,7 +7,7 @@ import re
 import shlex
 from bisect import bisect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import Scale, format_decimal, scale
+from fabbench.model.values import frozen
 from fabbench.report.svg import LETTER, Picture, to_svg_file
 from fabbench.report.table import PlainData, Table, cut, picked, to_csv, write_result
 from fabbench.report.templates import rendered
@@ -29,7 +30,7 @@ _MAX_TYPICALS = 4  # Maximum number of typical figures in the headline
 _LONGEST_NODES = 40  # Maximum length of the nodes of a group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepReport:
     """The result of a sweep, and what else is written about it."""
 

@@ -28,9 +28,10 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, quoted, unbroken
 from fabbench.model.patterns import Match, lazy
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """Cells are finished text: no writer computes, rounds or scales.
 

@@ -8,6 +8,7 @@ from math import log1p
 
 import numpy as np
 
+from fabbench.model.values import frozen
 from fabbench.sweep.beliefs import (
     DOUBTED,
     FLAKY,
@@ -115,7 +116,7 @@ class FittedClass:
         return np.isnan(self.tests.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fit:
     """The beliefs after all results."""
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from fabbench.model.errors import Exit
 from fabbench.model.log import Outcome
+from fabbench.model.values import frozen
 
 LONGER = 2
 """A test that hung shows something from so many times on what healthy tests take.
@@ -40,7 +41,7 @@ def pair_text(nodes: Sequence[str], rail: str) -> str:
     return f"{names} ({rail})" if rail else names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Round:
     """Tests that run concurrently: no node is in two of them."""
 
@@ -163,7 +164,7 @@ class NodeGroup:
     """How many tests these figures are of: inside, and with other groups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """The conclusions from the results of a sweep."""
 

@@ -4,7 +4,6 @@ One pair of processes per size, so that sizes do not affect each other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.pingpong.reader import PROGRAM, SETUP_SHARE, setup_s
@@ -16,9 +15,10 @@ from fabbench.model.hosts import Host
 from fabbench.model.options import DEVICE, Choice, Flag, Whole, option
 from fabbench.model.plan import Proof
 from fabbench.model.units import Sweep
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PingpongWork(LibfabricWork):
     """A ping-pong over a range of sizes."""
 
