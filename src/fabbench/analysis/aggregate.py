@@ -12,7 +12,7 @@ from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, gathered, map_values
 from fabbench.model.units import Scale, scale
 from fabbench.model.values import frozen
 
@@ -203,7 +203,7 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
     figures = {}
     for size, by_execution in sorted(values.items()):
         every = [value for each in by_execution.values() for value in each]
-        medians = {execution: median(each) for execution, each in by_execution.items()}
+        medians = map_values(median, by_execution)
         figures[size] = Figure(
             median(every),
             n=len(every),

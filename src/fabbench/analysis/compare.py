@@ -43,7 +43,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, one_named, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, fact_text, status_of
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, gathered, map_values
 from fabbench.model.units import Scale
 from fabbench.model.values import frozen
 
@@ -387,7 +387,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         reasons=distinct(map(_outcome_and_reason, bad)),
         not_ok=len(bad),
         executions=len(column.logs) - reading.copies,
-        facts={name: distinct(values) for name, values in facts.items()},
+        facts=map_values(distinct, facts),
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
         hidden=len(reading.hidden),

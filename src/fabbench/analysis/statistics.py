@@ -19,6 +19,7 @@ from itertools import chain
 from operator import mul
 from typing import NamedTuple, TypeAlias
 
+from fabbench.model.mappings import map_values
 from fabbench.model.values import frozen
 
 LEVEL = 0.05
@@ -229,7 +230,7 @@ def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) 
     one_sided = _MARGIN * level / 2  # of each way; a margin is left for noise that is not normal
     differs = any_above(complete, one_sided, together) or any_above(opposite, one_sided, mirrored)
     test = partial(_row_test, level=level, differs=differs)
-    sizes = {size: test(pair) for size, pair in complete.items()}
+    sizes = map_values(test, complete)
     if together is None:
         return TableTest(sizes, plateau=None, ratio=None)
     return TableTest(sizes, test(together), _ratio(together.middle))

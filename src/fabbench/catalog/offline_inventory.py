@@ -20,7 +20,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import System, require_system
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, first_of, without
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan, Variant
 
@@ -76,7 +76,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         gpu_model=node_type.gpu_model if node_type else "",
         instance_type=name,
         programs=programs,
-        searched={name: places for name, places in folders.items() if name not in programs},
+        searched=without(folders, programs),
         # As the EFA installer has it, and assumed elsewhere
         mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
     )
@@ -88,7 +88,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts)
         for variant in target.variants
     }
-    first = next(iter(views.values()), tuple(hosts))
+    first = first_of(views.values(), tuple(hosts))
     return Inventory(target=target.name, hosts=first, image=image, variants=views)
 
 

@@ -22,6 +22,7 @@ from fabbench.cli.run_command import (
 from fabbench.cli.sweep_command import DiagnosisOptions
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import Exit, RequestError
+from fabbench.model.mappings import without
 from fabbench.model.options import declared
 from fabbench.report.certificate import EXITS, State, render_certificate
 from fabbench.report.sweep_report import cordon_command
@@ -153,7 +154,7 @@ def _write_thresholds(path: Path, certificate: "Certificate") -> None:
 
 def _request_of_rungs(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     """Return what all rungs have in common. Raise FabbenchError."""
-    from fabbench.config.given import Given, Origin, from_origin, values_of, without
+    from fabbench.config.given import Given, Origin, from_origin, values_of
     from fabbench.config.requests import request_of
     from fabbench.runs.sweep import SweepRequest
 

@@ -14,6 +14,7 @@ from fabbench.cli.options import results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import listed
 
 _MAX_NAMED = 8
@@ -69,7 +70,7 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
         raise RequestError(
             "Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp."
         )
-    fabric = next(iter(fabrics), "")
+    fabric = first_of(fabrics, "")
     benchmark = given["benchmark"] or DEFAULT
     needs = default_work(benchmark, given["config"]).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())

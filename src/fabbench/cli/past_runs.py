@@ -14,6 +14,7 @@ from fabbench.cli.commands import SuggestingGroup
 from fabbench.cli.options import FILTERS, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.formats import FORMATS
+from fabbench.model.mappings import without_none
 from fabbench.model.messages import listed
 from fabbench.model.units import Sizes, format_time
 
@@ -165,7 +166,7 @@ def _matching_runs(
     """
     from fabbench.runs.summary import summaries
 
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given = without_none(wanted)
     if among is None:
         among = summaries(store, terminal.files_progress, figures=figures)
     for run in among:

@@ -31,7 +31,7 @@ from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, without
 from fabbench.model.messages import counted
 from fabbench.model.options import (
     Choice,
@@ -254,7 +254,7 @@ class SweepCommand(RunCommand):
 
     def sweep_request(self, line: CommandLine, how: DiagnosisOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
-        from fabbench.config.given import Origin, from_origin, values_of, without
+        from fabbench.config.given import Origin, from_origin, values_of
         from fabbench.runs.sweep import PARTNERS, SweepRequest
 
         of_sweep = values_of(line.given, (*declared(SweepOptions), "confidence", "tolerance"))

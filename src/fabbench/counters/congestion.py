@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fabbench.catalog.systems import records, rows_of
 from fabbench.counters.vocabulary import largest_of_priorities
+from fabbench.model.mappings import first_of
 from fabbench.model.units import format_decimal, scale
 from fabbench.model.values import frozen
 
@@ -83,7 +84,7 @@ def _sign_shown(port: Port, code: str, ports: Sequence[Port]) -> Sign | None:
     grown = [sign for sign in holding if _count(port, sign)]
     comparable = [sign for sign in grown if _compared_with(port, sign)]
     alone = [sign for sign in grown if sign.alone]
-    return next(iter([*comparable, *alone]), None)
+    return first_of([*comparable, *alone], None)
 
 
 def _holds(sign: Sign, port: Port, ports: Sequence[Port]) -> bool:

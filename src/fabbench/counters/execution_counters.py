@@ -39,7 +39,7 @@ from fabbench.model.log import (
     Severity,
     marker_words,
 )
-from fabbench.model.mappings import distinct, gathered, without_empty
+from fabbench.model.mappings import distinct, gathered, map_values, without_empty
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
 from fabbench.model.values import frozen
@@ -200,7 +200,7 @@ def total(
     """
     of_executions = [counters.of_fabric(counters.traffic()) for counters in executions]
     moved = gathered(item for each in of_executions for item in each.items())
-    sums = {host: _sum_of_traffic(traffics) for host, traffics in moved.items()}
+    sums = map_values(_sum_of_traffic, moved)
     return sums, distinct(chain.from_iterable(map(_notes, executions)))
 
 

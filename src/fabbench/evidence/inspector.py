@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import INSPECTOR, Damaged, Finding, Labels, Point, Record
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import gathered, map_values
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -92,7 +92,7 @@ def _lines(texts: Iterable[str], damaged: list[Damaged]) -> Iterator[_Line]:
         match = _LINE.match(text)
         if match:
             fields = match.groupdict("unknown")
-            yield {name: _number(word) for name, word in fields.items()}
+            yield map_values(_number, fields)
         elif text:
             damaged.append(Damaged(number, text[:LONGEST_QUOTE]))
 

@@ -17,7 +17,7 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
-from fabbench.model.mappings import Documents, GroupOfNode, HostLines, Names
+from fabbench.model.mappings import Documents, GroupOfNode, HostLines, Names, only
 from fabbench.model.messages import redacted
 from fabbench.model.options import LauncherOptions, Launchers
 from fabbench.model.plan import Execution, Plan, Step, Variant, Words
@@ -358,7 +358,7 @@ class Launcher(ABC):
                 known,
                 # Without a probe, an address is the placeholder ``{server}``.
                 addresses=tuple(host.address.strip("{}") for host in hosts),
-                interface=interfaces.pop() if len(interfaces) == 1 else "",
+                interface=only(interfaces, ""),
             )
         return mpirun(step, known).argv
 

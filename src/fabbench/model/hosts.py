@@ -5,7 +5,7 @@ from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-from fabbench.model.mappings import Names, Paths, Reasons, Variables
+from fabbench.model.mappings import Names, Paths, Reasons, Variables, map_values
 from fabbench.model.options import (
     FOLDER,
     HOSTS,
@@ -156,7 +156,7 @@ class Inventory:
 
     def changed(self, change: _Change) -> "Inventory":
         """Return the inventory with its hosts, and those that each variant sees, changed alike."""
-        views = {variant: change(hosts) for variant, hosts in self.variants.items()}
+        views = map_values(change, self.variants)
         return replace(self, hosts=change(self.hosts), variants=views)
 
     def named(self, names: Sequence[str]) -> "Inventory":

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, map_values
 from fabbench.model.patterns import lazy
 
 ACTIONS = "fabbench.actions"  # The logger of `action`, which only ``--verbose`` reads
@@ -281,7 +281,7 @@ def redacted(value: Any) -> Any:
 def _redacted_field(name: object, value: Any) -> Any:
     # Of an environment, the names of its variables tell which values are secret.
     if name in _ENVIRONMENTS and isinstance(value, Mapping):
-        return environment({key: str(text) for key, text in value.items()})
+        return environment(map_values(str, value))
     return redacted(value)
 
 

@@ -16,7 +16,7 @@ from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.mappings import Reasons
+from fabbench.model.mappings import Reasons, map_values
 from fabbench.model.messages import listed
 from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 from fabbench.remote import SshOptions
@@ -113,7 +113,7 @@ def usable(results: Results[T], needs: Needs) -> dict[str, T]:
 
 def failures(results: Results[object]) -> dict[str, str]:
     """Return the hosts of which a step of opening them failed → why."""
-    return {name: str(error) for name, error in failed(results).items()}
+    return map_values(str, failed(results))
 
 
 @contextlib.contextmanager

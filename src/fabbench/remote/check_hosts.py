@@ -19,7 +19,7 @@ from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
-from fabbench.model.mappings import distinct, without_empty
+from fabbench.model.mappings import distinct, map_values, without_empty, without_none
 from fabbench.model.templates import text_of
 from fabbench.model.values import frozen
 from fabbench.remote.host import RemoteHost, UnwritableError
@@ -171,7 +171,7 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
         for other in probed.keys() - {name}:
             connections |= dict.fromkeys(_both_ways(name, other), untried)
     ahead_s = {name: each.clock_s for name, each in probed.items()}
-    clocks = {name: clock_s for name, clock_s in ahead_s.items() if clock_s is not None}
+    clocks = without_none(ahead_s)
     return HostRelations(addresses=addresses, connections=connections, clocks=clocks)
 
 
@@ -190,7 +190,7 @@ def try_to_open(connections: Mapping[str, Transport]) -> dict[str, Opening]:
         for name, each in connections.items()
     }
     results = map_hosts(hosts, _start_and_clean)
-    return {name: _opening(result) for name, result in results.items()}
+    return map_values(_opening, results)
 
 
 def _start_and_clean(host: RemoteHost) -> None:

@@ -41,7 +41,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines
-from fabbench.model.mappings import Documents, HostLines, distinct
+from fabbench.model.mappings import Documents, HostLines, distinct, only
 from fabbench.model.plan import Command, Execution, Step, Words
 from fabbench.model.values import frozen
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login, neighbors
@@ -323,7 +323,7 @@ class RemoteSession(Session):
             addresses=("localhost",) if alone else tuple(host.address for host in hosts),
             agent=() if alone else self._allocation.agent,
             # Hosts that name it differently are left to mpirun's own choice.
-            interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
+            interface="" if alone else only(interfaces, ""),
             forward=first.forwarded,
             programs=hosts[0].programs,
             # By MARK the agent ends ranks, by RANK it counts those that still run.

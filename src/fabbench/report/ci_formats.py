@@ -16,6 +16,7 @@ from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.headline import headlines
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import counted, one_line
 from fabbench.report.comparison_tables import (
     GATES,
@@ -135,7 +136,7 @@ def _headlines(comparison: Comparison) -> Table:
     lines = headlines(comparison)
     if len(lines) > 1:
         return Table(title="fabbench", header=(), rows=(), notes=lines)
-    line = lines[0] if lines else "no figures to show"
+    line = first_of(lines, "no figures to show")
     return Table(title=f"fabbench: {line}", header=(), rows=())
 
 

@@ -27,7 +27,7 @@ from fabbench.analysis.highlights import (
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, first_of, gathered, only
 from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_ends, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
@@ -321,7 +321,7 @@ class _Line(NamedTuple):
     @property
     def first(self) -> ComparisonRow | None:
         """The first row."""
-        return self.rows[0] if self.rows else None
+        return first_of(self.rows, None)
 
 
 def _lines_of(section: ComparisonSection) -> Iterator[_Line]:
@@ -412,7 +412,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
     """Return the document of `fabbench compare --format json`."""
     # With several metrics the document has none: elements of `rows` and `stands_out` have theirs.
     # (`metric and …` is null then, as `verdict and …` is without gates.)
-    metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
+    metric = only(comparison.metrics, None)
     expected = expectations_of(comparison)
     return {
         "format": 1,  # Changes when a name or a unit in the output changes
@@ -421,7 +421,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         "lower_is_better": metric and metric.lower_is_better,
         "placement": comparison.placement or None,
         "base": comparison.base.label,
-        "headline": next(iter(headlines(comparison)), None),
+        "headline": first_of(headlines(comparison), None),
         "columns": [
             {
                 **_column_record(column),
@@ -569,8 +569,5 @@ def _column_record(column: ColumnSummary) -> PlainData:
         "variant": str(column.variant) if column.variant is not None else None,
         **picked(column, "source", "outcome", "reasons", "executions"),
         "findings": list(map(asdict, column.findings)),
-        "facts": {
-            name: values[0] if len(values) == 1 else list(values)
-            for name, values in column.facts.items()
-        },
+        "facts": {name: only(values, list(values)) for name, values in column.facts.items()},
     }

@@ -17,7 +17,7 @@ from fabbench.model.log import (
     Outcome,
     Severity,
 )
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, map_values
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report.expectations import (
     expectation_record,
@@ -391,7 +391,7 @@ def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> PlainData:
     likely, _ = causes(log)
     return {
         **_common_fields(log, verdict),
-        "facts": {name: str(value) for name, value in log.facts.items()},
+        "facts": map_values(str, log.facts),
         "evidence": dict(log.evidence),
         "causes": [picked(cause, "against", "decide", code="finding.code") for cause in likely],
         "curve": curve_line(log),

@@ -17,7 +17,7 @@ from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, first_of, gathered
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_change, format_percent, format_size
 from fabbench.model.values import frozen
@@ -110,7 +110,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
     `number` counts sections from 1, for their anchors.
     """
     # The comparison by the benchmark's usual metric; None: a sweep, or nothing was measured
-    usual = run.comparisons[0] if run.comparisons else None
+    usual = first_of(run.comparisons, None)
     lines = headlines(usual) if usual else []
     if run.sweep:
         lines = [sweep_headline(run.sweep)]
@@ -136,7 +136,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         sweeps=sweep_report,
         split_to_width=split_to_width,
     )
-    first = next(iter(lines), "")
+    first = first_of(lines, "")
     row = {
         "Run": run.id,
         "Result": first or "-",

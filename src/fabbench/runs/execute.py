@@ -20,6 +20,7 @@ from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Log, Point, own_line
 from fabbench.model.log import Logs as Logs  # noqa: PLC0414 - a part of plans' results, too
+from fabbench.model.mappings import first_of, map_values
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
@@ -115,12 +116,12 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
         missing = 0  # what was not carried out is not wanted
         if len(carried_out) != len(writer.run.schedule):
             writer.end_schedule(carried_out)
-    by_configuration = {label: tuple(some) for label, some in logs.items()}
+    by_configuration = map_values(tuple, logs)
     return PlanResult(by_configuration, _first(stops), missing)
 
 
 def _first(stops: Sequence[Stop]) -> Stop | None:
-    return stops[0] if stops else None
+    return first_of(stops, None)
 
 
 def on_machines(

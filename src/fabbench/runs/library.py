@@ -18,6 +18,7 @@ from fabbench.analysis.aggregate import Column
 from fabbench.config.given import Given, Origin
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.mappings import without
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import Option, declared, read_option
 from fabbench.model.run_options import RunOptions
@@ -140,7 +141,7 @@ def request(
 def _plain_fields() -> Mapping[str, Any]:
     """Return the fields of a request that are given as values, with their types."""
     kinds = get_type_hints(RunRequest)
-    return {name: kind for name, kind in kinds.items() if name not in _MADE_OF_OPTIONS}
+    return without(kinds, _MADE_OF_OPTIONS)
 
 
 def _shared_options(names: AbstractSet[str]) -> dict[str, Option]:

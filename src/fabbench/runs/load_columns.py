@@ -30,7 +30,7 @@ from fabbench.model.log import (
     Proof,
     Severity,
 )
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, first_of, gathered, map_values
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
@@ -222,7 +222,7 @@ def _named_nic(log: Log) -> str:
     if stated:
         return str(stated)
     in_name = _NIC.search(Path(log.source).name)
-    return in_name[0] if in_name else ""
+    return first_of(in_name, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ def _slow_nics(
     figures = gathered(figures_of_nics)
     if len(figures) < _FEWEST_NICS:
         return
-    medians = {nic: _median(each) for nic, each in figures.items()}
+    medians = map_values(_median, figures)
     middle = median(medians.values())
     at = format_size(test.size)
     metric = test.metric.name

@@ -25,7 +25,7 @@ from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launche
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.log import Log
-from fabbench.model.mappings import Sentences, distinct
+from fabbench.model.mappings import Sentences, distinct, map_values
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_sizes
@@ -355,7 +355,7 @@ def _result(
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their
         # environment.
-        logs = {label: _marked_lost(some) for label, some in logs.items()}
+        logs = map_values(_marked_lost, logs)
     columns = stored_columns(writer.run, logs=logs)
     stops = (measured.stop, release_failure)
     result = RunResult(

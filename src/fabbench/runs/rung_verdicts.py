@@ -14,7 +14,7 @@ from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
-from fabbench.model.mappings import Reasons, Sentences, distinct, gathered
+from fabbench.model.mappings import Reasons, Sentences, distinct, gathered, without
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
@@ -306,7 +306,7 @@ def _members_in_words(group: NodeGroup) -> str:
 
 
 def _not_in(named: Reasons, others: Reasons) -> Reasons:
-    return {name: why for name, why in named.items() if name not in others}
+    return without(named, others)
 
 
 def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Reasons:

@@ -60,6 +60,7 @@ from fabbench.model.log import (
     Stream,
     fact_text,
 )
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
@@ -483,7 +484,7 @@ class Pair:
 
     def first_value(self, fact: str) -> str:
         """Return the first value of a fact; empty: not reported."""
-        return next(iter(self.reported.get(fact, {})), "")
+        return first_of(self.reported.get(fact, {}), "")
 
     def iteration_ranges(self) -> set[Range]:
         """Return the ranges of iterations that its rows print: one range if all are alike."""
@@ -590,7 +591,7 @@ class PairReader(Reader):
             events = [Setting(facts=self._heading), *events]
             self._heading = NO_FACTS
         settings = [event for event in events if isinstance(event, Setting)]
-        setting = settings[0] if settings else Setting()
+        setting = first_of(settings, Setting())
         # A process prints one table, and a command line names its program.
         begins = any(isinstance(event, Begin) for event in events)
         may_begin_process = has_header or setting.case is not None

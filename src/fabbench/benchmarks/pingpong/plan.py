@@ -12,6 +12,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host
+from fabbench.model.mappings import only
 from fabbench.model.options import DEVICE, Choice, Flag, Whole, option
 from fabbench.model.plan import Proof
 from fabbench.model.units import Sweep
@@ -80,5 +81,5 @@ class PingpongWork(LibfabricWork):
         # With several devices, a log cannot show one domain.
         rails = self.rails(fabric, hosts)
         chosen = {rail.server for rail in rails} | {rail.client for rail in rails}
-        domain = chosen.pop() if len(chosen) == 1 else ""
+        domain = only(chosen, "")
         return Proof(fabric=fabric, domain=domain or None)

@@ -12,7 +12,7 @@ from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, 
 from fabbench.hosts.measured_elsewhere import measured_elsewhere
 from fabbench.hosts.probe_result import UNLIMITED, Device, Link, Probe
 from fabbench.model.hosts import NodeDevice
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, first_of, gathered, map_values
 from fabbench.model.messages import listed
 from fabbench.model.units import format_size
 
@@ -437,7 +437,7 @@ class Fact:
 
     def of(self, devices: Mapping[str, NodeDevice]) -> dict[str, list[str]]:
         """Return each thing known of devices, with the names of those that have it in common."""
-        shown_of = {name: self.shown(device) for name, device in devices.items()}
+        shown_of = map_values(self.shown, devices)
         names_of = gathered((shown, name) for name, shown in shown_of.items())
         names_of.pop("", None)  # of these it is not known
         return names_of
@@ -524,7 +524,7 @@ def _nearest_nics_in_words(device: NodeDevice) -> str:
 
 def _across_cpus(device: NodeDevice) -> bool:
     # As nvidia-smi writes the distance of the nearest: by way of the link between CPUs
-    return next(iter(device.nics), "") == "SYS"
+    return first_of(device.nics, "") == "SYS"
 
 
 def _redirecting_in_words(device: NodeDevice) -> str:

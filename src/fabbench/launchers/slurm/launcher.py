@@ -57,7 +57,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.mappings import GroupOfNode, Names, gathered
+from fabbench.model.mappings import GroupOfNode, Names, gathered, map_values
 from fabbench.model.messages import listed, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step, Words
@@ -106,7 +106,7 @@ def probe_nodes(
     except BaseException:  # the job may still be there, and srun has not told its id
         login_node.run_idempotent(("scancel", f"--name={JOB_NAME}{name}"))
         raise
-    probes = {name: read_probe(lines) for name, lines in by_node(done.out).items()}
+    probes = map_values(read_probe, by_node(done.out))
     message = shorten(" ".join(done.err)) or "no output"
     unreachable = {node.name: message for node in requested if node.name not in probes}
     return probes, HostRelations(unreachable=unreachable)

@@ -13,7 +13,7 @@ from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.mappings import Names, gathered
+from fabbench.model.mappings import Names, gathered, map_values
 from fabbench.model.plan import Variant
 from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, failures, hold, probe, usable, without
@@ -72,7 +72,7 @@ class SshLauncher(Launcher):
         # A host without a connection has no answer.
         last = {name: answers.get(name, results[name]) for name in names}
         whys = failed(last)
-        unreachable = {name: in_one_line(error) for name, error in whys.items()}
+        unreachable = map_values(in_one_line, whys)
         return Examined(
             probes=probes, relations=replace(relations, unreachable=unreachable, openings=openings)
         )
