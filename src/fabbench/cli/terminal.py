@@ -4,13 +4,12 @@ While the command line runs, both streams are `SafeStream`s: no text that passes
 terminal or be a command of a CI system, no matter what code wrote it and how.
 """
 
-import contextlib
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -73,13 +72,13 @@ class SafeStream:
             shown = printable(before + parts[index])
             parts[index] = shown[len(before) :]
             self._line = unfinished(shown)
-        with contextlib.suppress(*self._ignored):
+        with suppress(*self._ignored):
             self.raw.write("".join(parts))
         return len(text)
 
     def flush(self) -> None:
         """Write what is buffered."""
-        with contextlib.suppress(*self._ignored):
+        with suppress(*self._ignored):
             self.raw.flush()
 
     def writelines(self, lines: Iterator[str]) -> None:
@@ -99,12 +98,12 @@ def safe_streams() -> Iterator[None]:
     """
     before = sys.stdout, sys.stderr
     if None in {sys.stdin, *before}:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.write(2, b"Error: A standard stream is closed. Redirect it: </dev/null >/dev/null\n")
         os._exit(Exit.REFUSED)
     safe = []
     for stream in before:
-        with contextlib.suppress(AttributeError, OSError, ValueError):
+        with suppress(AttributeError, OSError, ValueError):
             cast("Any", stream).reconfigure(errors="backslashreplace")
         safe.append(cast("IO[str]", SafeStream(stream)))
     sys.stdout, sys.stderr = cast("Any", safe)

@@ -4,14 +4,13 @@ What differs between them is a record of batch_systems.toml. A job's output is r
 that its script writes, which the login node and the first of the job's nodes must share.
 """
 
-import contextlib
 import re
 import secrets
 import shlex
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cache, partial
 
 import msgspec
@@ -278,7 +277,7 @@ class QueueLauncher(_OfBatchSystem, Launcher):
     open_starts_nothing = True
 
     @override
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Take the nodes from the catalog: real ones are known once the job of a plan runs.
 

@@ -1,10 +1,10 @@
 """Hosts that a user names: connected, probed, and with the agent on each, to run on."""
 
-import contextlib
 import logging
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import TypeAlias, TypeVar
@@ -33,7 +33,7 @@ _MAX_SHOWN = 5
 T = TypeVar("T")
 
 
-@contextlib.contextmanager
+@contextmanager
 def connected(
     target: Target, names: Sequence[str], on_progress: OnProgress | None = None
 ) -> Iterator[Results[SshTransport]]:
@@ -43,7 +43,7 @@ def connected(
         raise RequestError("A host name is empty.", hint="Use the name you would pass to ssh.")
     client = _client(options.ssh_client)
     connections = [client(SshHost(name, options)) for name in names]
-    with contextlib.ExitStack() as closing:
+    with ExitStack() as closing:
         # Before they connect: an interrupt meanwhile leaves none open.
         for connection in connections:
             closing.callback(connection.close)
@@ -116,7 +116,7 @@ def failures(results: Results[object]) -> dict[str, str]:
     return map_values(str, failed(results))
 
 
-@contextlib.contextmanager
+@contextmanager
 def hold(
     inventory: Inventory,
     connections: Mapping[str, Transport],
@@ -201,12 +201,12 @@ def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
 
 def _agent_for_mpirun(
     inventory: Inventory, machines: Sequence[RemoteHost], needs: Needs
-) -> contextlib.AbstractContextManager[Words]:
+) -> AbstractContextManager[Words]:
     """Return how mpirun reaches the other hosts, if it is needed."""
     # Each part of divided hosts starts mpirun on its own first host, which may be any.
     if needs.mpi:
         return relay(inventory, machines, any_head=needs.divided)
-    return contextlib.nullcontext(())
+    return nullcontext(())
 
 
 def clean_up(remotes: Sequence[RemoteHost]) -> list[str]:

@@ -5,12 +5,12 @@ The connections are real, on ports that the kernel chooses. One program on every
 most 30 s, and writes no files.
 """
 
-import contextlib
 import re
 import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
@@ -141,7 +141,7 @@ def _result_of_pair(
 def _send(shell: ProcessStream, text: str) -> None:
     # If the program accepts no more input, its lines tell what it printed, or that the connection
     # broke.
-    with contextlib.suppress(LostError):
+    with suppress(LostError):
         shell.send(text.encode())
 
 

@@ -3,12 +3,12 @@
 Programs keep running if the connection breaks: the agent is opened again, and goes on from there.
 """
 
-import contextlib
 import itertools
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from itertools import chain
@@ -86,7 +86,7 @@ class AgentStream:
 
     def send(self, data: bytes) -> None:
         """Write to its standard input. If it broke, the thread that reads its lines notices."""
-        with contextlib.suppress(LostError):
+        with suppress(LostError):
             self.pipe.send(data)
 
     def close(self) -> None:
@@ -411,7 +411,7 @@ class RemoteSession(Session):
         last: list[Output] = []
         deadline = awake_s() + _LAST_S
         # The output is kept, and why it ends is known.
-        with contextlib.suppress(MachineError, FloodedError):
+        with suppress(MachineError, FloodedError):
             while any(program.status is None for program in programs):
                 if awake_s() >= deadline:
                     break

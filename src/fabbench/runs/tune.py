@@ -4,12 +4,12 @@ What won is measured against the default once more, in a second run of fresh exe
 run confirms a gain.
 """
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -149,7 +149,7 @@ def in_turn(  # noqa: PLR0913, PLR0917 - what is known, and what `run` adds
     The time begins with the first execution, as that of `stop_condition`.
     """
     ends = time.monotonic() + (seconds or math.inf)
-    for repeat, some in itertools.groupby(executions, attrgetter("repeat")):
+    for repeat, some in groupby(executions, attrgetter("repeat")):
         for execution in some:
             if execution.configuration.label not in tuning.out:
                 yield execution

@@ -4,14 +4,13 @@ Only this module translates the library's errors to fabbench's. Answers stay JSO
 cluster, with fields that the library does not know: docs/architecture.md.
 """
 
-import contextlib
-import functools
 import json
 import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
@@ -38,7 +37,7 @@ _PAGE = 500  # Objects per answer to a list request
 _RESTART_S = 15.0  # Seconds that an API server may take to restart
 
 
-@functools.cache
+@cache
 def client_library() -> ModuleType:
     """Load the client library, which is slow."""
     import kubernetes as loaded
@@ -116,7 +115,7 @@ class KubernetesApi:
         if kind.endswith("Job"):  # what else a run needs belongs to it
             notify(f"Creating a {kind} in the namespace {self.namespace} of {self.context}.")
         path = self._path(kind)
-        request = functools.partial(self._ask, "create", kind, "POST", path, strict, body=body)
+        request = partial(self._ask, "create", kind, "POST", path, strict, body=body)
         try:
             return request()
         except DisconnectedError:
@@ -167,7 +166,7 @@ class KubernetesApi:
             # With this type all releases of the library leave objects as they are.
             watch = client_library().watch.Watch(return_type=object)
             events = watch.stream(
-                functools.partial(_requests(self.configuration).send, "GET", path),
+                partial(_requests(self.configuration).send, "GET", path),
                 label_selector=labels,
                 resource_version=listed["metadata"]["resourceVersion"],  # what came after the list
                 timeout_seconds=_WATCH_S,
@@ -385,7 +384,7 @@ def _short(text: str) -> str:
     return " ".join(text.split())[:500].rstrip(".")
 
 
-@functools.cache
+@cache
 def _requests(configuration: Any) -> _Requests:
     return _Requests(configuration)
 
@@ -447,7 +446,7 @@ class PodPipe(ProcessStream):
 
     @override
     def close(self) -> None:
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             self._stream.close()
 
     def _read(self, channel: int) -> bytes:
@@ -539,7 +538,7 @@ class PodConnection(Transport):
     def connect(self) -> None:
         """Raise HostGoneError if the pod does not run, MachineError if the API does not answer."""
         pod: Object = {}
-        with contextlib.suppress(AbsentError):
+        with suppress(AbsentError):
             pod = self._api.read("Pod", self.name)
         meta = pod.get("metadata", {})
         runs = pod.get("status", {}).get("phase") == "Running"

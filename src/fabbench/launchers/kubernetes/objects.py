@@ -1,11 +1,11 @@
 """The objects of one run in a cluster: creating, awaiting, keeping alive and removing them."""
 
-import contextlib
 import math
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -409,7 +409,7 @@ class Heartbeat:
 
     def _beat_until_closed(self) -> None:
         while not self._closing.wait(self._interval_s()):
-            with contextlib.suppress(MachineError):  # the next round tries again
+            with suppress(MachineError):  # the next round tries again
                 self._extend_deadline(time.monotonic())
                 running = filter(_is_running, self._pods())
                 self._beat_each({name_of(pod) for pod in running})
@@ -486,7 +486,7 @@ class PodWatch:
         """Keep each pod's last state; the API ends a watch within a minute, and may break it."""
         while not self._closing.is_set():
             try:
-                with contextlib.closing(self._api.watch("Pod", self._selector)) as pods:
+                with closing(self._api.watch("Pod", self._selector)) as pods:
                     for pod in pods:
                         if self._closing.is_set():
                             return

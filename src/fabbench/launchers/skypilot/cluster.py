@@ -3,7 +3,6 @@
 Only this module converts SkyPilot's errors.
 """
 
-import functools
 import importlib
 import os
 import re
@@ -12,6 +11,7 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from io import TextIOBase
 from itertools import islice
 from typing import Any, Self
@@ -55,7 +55,7 @@ class _SkyPilotOutput(TextIOBase):
 STDERR = _SkyPilotOutput()
 
 
-@functools.cache
+@cache
 def sky() -> Any:
     """Load SkyPilot, which takes seconds. Raise MachineError if it is not installed."""
     try:

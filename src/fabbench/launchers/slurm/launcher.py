@@ -3,11 +3,11 @@
 The job is submitted here, or on a login node over ssh.
 """
 
-import contextlib
 import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -181,7 +181,7 @@ class SlurmLauncher(Launcher):
     inherits = True
     has_deep_check = True
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Look at Slurm's nodes, and hold them if executions are divided, or one decides the next.
 
@@ -207,7 +207,7 @@ class SlurmLauncher(Launcher):
                 inventory, rendering_named("slurm"), FILE, follow_script, waits_for_start=True
             )
             allocation.machines = (login_node.agent,)
-            with contextlib.closing(allocation):
+            with closing(allocation):
                 yield allocation
 
     @override
@@ -288,7 +288,7 @@ class SlurmLauncher(Launcher):
         return connected(target, expand_hostlist(state.nodes))
 
     @override
-    @contextlib.contextmanager
+    @contextmanager
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
         del everywhere, force
         with login(target) as login_node:
@@ -392,7 +392,7 @@ def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[
     return _inventory(target, needs, fit, named if has_names else chosen_by_slurm), named
 
 
-@contextlib.contextmanager
+@contextmanager
 def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
     """Hold nodes that run executions as steps, in a job or in this allocation."""
     if _job_around(target):

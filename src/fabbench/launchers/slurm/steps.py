@@ -4,11 +4,11 @@ A step runs on the first of its nodes, which reaches the others. It is the scrip
 or of one execution: of a test of a sweep, on some of the nodes.
 """
 
-import contextlib
 import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from fabbench.catalog.offline_inventory import require_names
@@ -145,7 +145,7 @@ class StepResult:
             raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _as_allocation_lost() -> Iterator[None]:
     """Turn errors of the login node into AllocationLostError, which does not blame the nodes."""
     try:
@@ -222,7 +222,7 @@ class JobSteps:
 
     def signal(self, step: str, *options: str) -> None:
         """Send a signal to a step. A step that cannot be signaled ends with the job."""
-        with contextlib.suppress(MachineError):
+        with suppress(MachineError):
             # If the job has just ended, scancel would retry for minutes.
             self.login_node.run_idempotent(("timeout", "5", "scancel", *options, step))
 
@@ -319,7 +319,7 @@ def _next_lines(
 
 def _ends_in_time(step: RemoteProcess, queue: OutputQueue) -> bool:
     """Wait until a step that was told to end has ended; return whether it has."""
-    with contextlib.suppress(MachineError):
+    with suppress(MachineError):
         for _ in _lines_of(step, queue, ended=None, limit_s=GRACE_S, on_silence=lambda: None):
             pass
     return step.status is not None

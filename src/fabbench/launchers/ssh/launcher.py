@@ -1,7 +1,7 @@
 """The launcher ``ssh``: hosts that ssh reaches, of which the first one runs mpirun."""
 
-import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
@@ -29,7 +29,7 @@ class SshLauncher(Launcher):
     options = SshLauncherOptions
     inherits = True
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[RemoteAllocation]:
         """Connect to all hosts, probe them and install the agent on them."""
         refuse_images(target.variants, "the launcher ssh")
