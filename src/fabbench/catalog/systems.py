@@ -10,14 +10,12 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
 from fabbench.model.templates import text_of
-from fabbench.model.values import frozen
-
-T = TypeVar("T")
+from fabbench.model.values import T, frozen
 
 RACKS = ("GB200", "GB300")
 """GPUs whose NVLink connects the hosts of a rack."""

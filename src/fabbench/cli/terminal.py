@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from fabbench.model.errors import Exit, FabbenchError, worst
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
+from fabbench.model.values import T
 from fabbench.plan import STORE
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from fabbench.model.units import Sizes
     from fabbench.report.page import RunPage
 
-T = TypeVar("T")
 Show = Callable[..., None]
 Render = Callable[..., str]
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output

@@ -17,8 +17,8 @@ from fabbench.execution.background import in_background
 from fabbench.execution.session import Program
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import distinct
+from fabbench.model.values import T
 
-T = TypeVar("T")
 U = TypeVar("U")
 Results: TypeAlias = Mapping[str, T | MachineError]
 """Host, or whatever else is named → what work on it returned, or why it failed."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from fabbench.catalog.images import with_libraries
 from fabbench.execution.worker_pool import Results, failed, map_hosts, require_all, succeeded
@@ -19,6 +19,7 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.mappings import Reasons, map_values
 from fabbench.model.messages import listed
 from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
+from fabbench.model.values import T
 from fabbench.remote import SshOptions
 from fabbench.remote.host import RemoteHost, neighbors
 from fabbench.remote.relay import relay
@@ -30,7 +31,6 @@ OnProgress: TypeAlias = Callable[[int], None]
 """Gets the number of hosts done."""
 _PROBE_S = 60.0
 _MAX_SHOWN = 5
-T = TypeVar("T")
 
 
 @contextmanager

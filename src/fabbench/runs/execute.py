@@ -22,6 +22,7 @@ from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Log, Point, 
 from fabbench.model.log import Logs as Logs  # noqa: PLC0414 - a part of plans' results, too
 from fabbench.model.mappings import first_of, map_values
 from fabbench.model.plan import Execution, Plan
+from fabbench.model.values import T
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
 
@@ -35,7 +36,6 @@ _NETWORK_LINES = (
 _EXTRA_OUTPUT = 1 << 16  # allowance in bytes and lines for output between steps
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
 
-T = TypeVar("T")
 AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
@@ -24,6 +24,7 @@ from fabbench.model.log import Log, Outcome
 from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution, Variant
+from fabbench.model.values import T
 from fabbench.plan.arms import DEFAULT
 from fabbench.plan.request import RunRequest
 from fabbench.runs.execute import Logs, on_machines
@@ -36,7 +37,6 @@ from fabbench.runs.tuned_settings import measured_with
 if TYPE_CHECKING:
     from fabbench.analysis.statistics import TwoSamples
 
-T = TypeVar("T")
 CONFIRMS = "confirms-"
 """How the name of a confirmation begins; the id of the run that it confirms follows."""
 # Variables whose effect NCCL's log shows → which of algorithms, protocols and channels

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import quote
 
 from fabbench.execution.process import Received
@@ -24,10 +24,9 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.mappings import without_empty
 from fabbench.model.messages import action, shorten
-from fabbench.model.values import frozen
+from fabbench.model.values import T, frozen
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
-T = TypeVar("T")
 Query: TypeAlias = Iterable[tuple[str, str]]
 """Query parameters of a request; a name may occur several times."""
 
