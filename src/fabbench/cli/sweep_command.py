@@ -32,7 +32,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
 from fabbench.model.mappings import distinct, without
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, with_line_feeds
 from fabbench.model.options import (
     Choice,
     Launchers,
@@ -155,7 +155,7 @@ def print_answer(
     diagnosis = report.diagnosis
     if how.print_cordon:
         lines = cordon_commands(diagnosis, how.print_cordon)
-        terminal.write_drawn("".join(f"{line}\n" for line in lines))
+        terminal.write_drawn(with_line_feeds(lines))
     elif how.form == "html":
         about = replace(page, sweep=report) if page else sweep_page(report)
         section = run_section(about, number=1)

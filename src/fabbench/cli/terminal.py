@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from fabbench.model.errors import Exit, FabbenchError, worst
-from fabbench.model.messages import counted, printable, unbroken, unfinished
+from fabbench.model.messages import counted, printable, unbroken, unfinished, with_line_feeds
 from fabbench.model.patterns import lazy
 from fabbench.model.values import T
 from fabbench.plan import STORE
@@ -202,7 +202,7 @@ def write_line(text: str, *, err: bool = False) -> int:
     # What is folded goes on two blanks further in
     indent = " " * (own_indent + 2)
     folded_lines = folded(text, get_terminal_size().columns, indent=indent)
-    lines = "".join(f"{line}\n" for line in folded_lines)
+    lines = with_line_feeds(folded_lines)
     if in_color(stream):
         lines = toned(lines)
     _letting_pass(stream, _STYLE).write(lines)

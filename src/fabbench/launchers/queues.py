@@ -35,7 +35,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.known_messages import Explanation
 from fabbench.model.mappings import Names
-from fabbench.model.messages import shorten
+from fabbench.model.messages import output_text, shorten
 from fabbench.model.plan import Words
 
 OUTPUT = "fabbench.out"
@@ -115,8 +115,7 @@ class QueueJob(Job):
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
         if done.status or match is None:
-            everything = " ".join((*done.err, *done.out))
-            message = shorten(everything or "no output")
+            message = output_text((*done.err, *done.out))
             command = self._record.submit[0]
             raise MachineError(
                 f"{self.system} rejected the job: {message}.", hint=f"See {command}."

@@ -47,6 +47,16 @@ def shorten(message: str) -> str:
     return quoted(message.rstrip().rstrip("."))
 
 
+def output_text(lines: Iterable[str]) -> str:
+    """Return what a program printed as `shorten` does, or that it printed nothing."""
+    return shorten(" ".join(lines)) or "no output"
+
+
+def with_line_feeds(lines: Iterable[str]) -> str:
+    """Return lines as text, each with its end."""
+    return "".join(f"{line}\n" for line in lines)
+
+
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
     """Merge texts that differ in numbers only.
 

@@ -20,6 +20,7 @@ from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.mappings import distinct, map_values, without_empty, without_none
+from fabbench.model.messages import output_text
 from fabbench.model.templates import text_of
 from fabbench.model.values import frozen
 from fabbench.remote.host import RemoteHost, UnwritableError
@@ -217,7 +218,7 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
     noise = shell.answer(host, _SHELL_S, last=_READY)
     if _READY not in noise:
         took_s = time.monotonic() - started
-        printed = " ".join(noise[-2:]) or "no output"
+        printed = output_text(noise[-2:])
         raise MachineError(
             f"Login to {host} succeeded, but no shell answered in {took_s:.0f} s: {printed}",
             hint="The user needs a login shell, and sh in its PATH. Its home or startup files may "

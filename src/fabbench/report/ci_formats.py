@@ -135,9 +135,9 @@ def _headlines(comparison: Comparison) -> Table:
     """Return the title of a comment: with the only headline in it, or several below it."""
     lines = headlines(comparison)
     if len(lines) > 1:
-        return Table(title="fabbench", header=(), rows=(), notes=lines)
+        return Table(title="fabbench", notes=lines)
     line = first_of(lines, "no figures to show")
-    return Table(title=f"fabbench: {line}", header=(), rows=())
+    return Table(title=f"fabbench: {line}")
 
 
 def _first_that_fit(parts: Sequence[str]) -> list[str]:

@@ -62,12 +62,12 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
 def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Table]:
     """Return the tables below the figures: notes, what stands out, what is normal, rails, gates."""
     tables = [
-        _notes_table(title="", notes=all_notes(comparison, verdict)),
+        Table(notes=all_notes(comparison, verdict)),
         *_stands_out(comparison),
     ]
     expected = list(sentences(expectations_of(comparison)))
     if expected:
-        tables.append(_notes_table("Is it normal?", expected))
+        tables.append(Table(title="Is it normal?", notes=expected))
     rails = rails_of(comparison)
     if rails:
         of_rails = distinct(_rail_notes(rails))
@@ -80,10 +80,6 @@ def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Ta
 def all_notes(comparison: Comparison, verdict: "Verdict | None") -> list[str]:
     """Return the notes on the figures, and those of the gates."""
     return [*footnotes(comparison), *(verdict.notes if verdict else ())]
-
-
-def _notes_table(title: str, notes: Sequence[str]) -> Table:
-    return Table(title=title, header=(), rows=(), notes=notes)
 
 
 def _stands_out(comparison: Comparison) -> Iterator[Table]:

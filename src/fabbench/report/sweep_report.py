@@ -13,7 +13,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.messages import counted, listed, one_line
+from fabbench.model.messages import counted, listed, one_line, with_line_feeds
 from fabbench.model.units import Scale, format_decimal, scale
 from fabbench.model.values import frozen
 from fabbench.report.svg import LETTER, Picture, to_svg_file
@@ -92,7 +92,7 @@ def groups_table(report: SweepReport) -> Table:
     """
     groups = [each for each in report.diagnosis.groups if each.inside or each.between]
     if not groups:
-        return Table(header=(), rows=[], align="")
+        return Table()
     highest = max(each.inside or each.between or 0.0 for each in groups)
     unit = scale(report.metric.unit, highest)
 
@@ -132,7 +132,7 @@ def suspects_table(report: SweepReport) -> Table:
     rows += [_suspect_row("undecided", each) for each in report.diagnosis.undecided]
     notes = str(rendered("sweep_notes.txt", diagnosis=report.diagnosis)).splitlines()
     if not rows:
-        return Table(header=(), rows=rows, align="", notes=notes)
+        return Table(notes=notes)
     header = ("verdict", "kind", "name", "confidence", "evidence")
     return Table(header=header, rows=rows, align="lllrl", notes=notes)
 
@@ -286,7 +286,7 @@ def heat_map_text(matrix: "Matrix") -> str:
     """
     values = {"cut": cut, "pairs": pairs(matrix), "words": part_words}
     text = str(rendered("heat.txt", matrix=matrix, **values))
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    return with_line_feeds(map(str.rstrip, text.splitlines()))
 
 
 def heat_map(matrix: "Matrix", title: str) -> Picture:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import one_line, printable, quoted, unbroken
+from fabbench.model.messages import one_line, printable, quoted, unbroken, with_line_feeds
 from fabbench.model.patterns import Match, lazy
 from fabbench.model.values import frozen
 
@@ -37,11 +37,11 @@ class Table:
 
     `align` has one letter per column: `l`, `r` (numbers, whose decimal points are aligned) or `d`
     (numbers, to the right as they are); empty means left everywhere. `headline` is a sentence
-    above the table, `notes` are sentences below it.
+    above the table, `notes` are sentences below it. Without a header there are only these.
     """
 
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
     title: str = ""
     headline: str = ""
     align: str = ""
@@ -294,13 +294,13 @@ def terminal_pieces(
     for index, table in enumerate(tables):
         if index:
             yield "\n"
-        yield _with_line_feeds(_lines_above(table, color=color, width=width))
+        yield with_line_feeds(_lines_above(table, color=color, width=width))
         parts: Iterable[Table] = [table] if table.header else []  # else there are only notes
         if parts and width and table.keys:
             parts = split_to_width(table, width)
         for part in parts:
             yield from grid_pieces(part, color=color, width=width)
-        yield _with_line_feeds(_lines_below(table, color=color, width=width))
+        yield with_line_feeds(_lines_below(table, color=color, width=width))
 
 
 def _lines_above(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
@@ -319,10 +319,6 @@ def _lines_below(table: Table, *, color: bool, width: int | None) -> Iterator[st
     for note in table.notes:
         for line in folded(note, width, first="- ", indent="  "):
             yield toned(line) if color else line
-
-
-def _with_line_feeds(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
 
 
 def folded(
@@ -369,10 +365,10 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     if table.ruled:
         gaps = _GAP * (len(widths) - 1)
         head.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (sum(widths) + gaps))
-    yield _with_line_feeds(head)
+    yield with_line_feeds(head)
     for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
         block = table.rows[start : start + _ROWS_PER_BLOCK]
-        yield _with_line_feeds(line for row in block for line in grid.lines(row, _toned_cell))
+        yield with_line_feeds(line for row in block for line in grid.lines(row, _toned_cell))
 
 
 _Coloring: TypeAlias = Callable[[str], str]

@@ -19,7 +19,7 @@ _OF_NIC = ("name", "kind", "link_rate", "tx", "rx")
 
 def render_watch(result: WatchResult, form: str, **drawing: Any) -> str:
     """Write it in a format of `fabbench watch`. Ends with a newline."""
-    closing = Table(header=(), rows=(), headline=result.last)
+    closing = Table(headline=result.last)
     tables = [_table(result), closing]
     if form == "html":
         return str(rendered("watch.html", title=result.first, tables=tables))

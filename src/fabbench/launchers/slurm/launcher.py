@@ -58,7 +58,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.mappings import GroupOfNode, Names, gathered, map_values
-from fabbench.model.messages import listed, shorten
+from fabbench.model.messages import listed, output_text, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step, Words
 from fabbench.remote.allocation import connected
@@ -107,7 +107,7 @@ def probe_nodes(
         login_node.run_idempotent(("scancel", f"--name={JOB_NAME}{name}"))
         raise
     probes = map_values(read_probe, by_node(done.out))
-    message = shorten(" ".join(done.err)) or "no output"
+    message = output_text(done.err)
     unreachable = {node.name: message for node in requested if node.name not in probes}
     return probes, HostRelations(unreachable=unreachable)
 
@@ -140,7 +140,7 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
     """Find this user's jobs of fabbench, pending or running, oldest first. Raise MachineError."""
     done = login_node.run_idempotent(("sh", "-c", _LIST_JOBS))
     if done.status or not done.out:
-        message = " ".join(done.err) or "no output"
+        message = output_text(done.err)
         raise MachineError(
             f"Slurm's queue cannot be read on {login_node.name}: {message}.",
             hint="Check that squeue is installed there.",
@@ -322,7 +322,7 @@ def _partition(login_node: LoginNode, target: Target) -> Partition:
 def _scontrol_show(login_node: LoginNode, what: str) -> list[str]:
     done = login_node.run_idempotent(("scontrol", "show", what, "--oneliner", "--all"))
     if done.status:
-        message = " ".join((*done.err, *done.out)) or "no output"
+        message = output_text((*done.err, *done.out))
         raise MachineError(
             f"Cannot query Slurm on {login_node.name}: {message}.",
             hint=(
@@ -406,7 +406,7 @@ def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator
         target.options_as(SlurmOptions),
         "sweep" if needs.divided else "run",
         nodes=len(inventory.hosts),
-        tasks=_max_ranks(inventory, needs),
+        tasks=max(inventory.hosts[0].gpus if needs.mpi else 0, 1),  # per node: one per GPU
         gpus=inventory.hosts[0].gpus,
         named=named,
         limit_s=None if held_s is None else held_s + _AROUND_S,
@@ -441,11 +441,6 @@ def _all_idle(all_nodes: SlurmNodes, partition: Partition) -> Names:
             "shows the others."
         )
     return idle
-
-
-def _max_ranks(inventory: Inventory, needs: Needs) -> int:
-    """Return the maximum number of ranks per node: one per GPU."""
-    return max(inventory.hosts[0].gpus if needs.mpi else 0, 1)
 
 
 def _steps_inside(login_node: LoginNode, target: Target) -> JobSteps:

@@ -26,7 +26,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines, Lines
 from fabbench.model.mappings import Documents, Names
-from fabbench.model.messages import redacted, shorten
+from fabbench.model.messages import output_text, redacted, shorten
 from fabbench.model.plan import Execution, Words
 from fabbench.model.values import frozen
 from fabbench.remote.session import MARK, RemoteProcess
@@ -249,7 +249,7 @@ class JobSteps:
             answer = self._settled(refuses_steps=refuses_steps)
         state = state_in(answer)
         if state is None and not is_unknown_job(answer):
-            text = shorten(" ".join(answer)) or "no output"
+            text = output_text(answer)
             raise AllocationLostError(
                 f"Slurm does not report whether job {self.job} still runs: {text}."
             )
