@@ -8,7 +8,7 @@ MaximumEfaInterfaces; results are per region.
 import csv
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -147,10 +147,11 @@ def records(
         yield msgspec.convert(values, kind, strict=False)  # numbers are texts in a table
 
 
-def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[str, str]]:
+@cache
+def rows_of(name: str, package: str = "fabbench.catalog") -> Sequence[Mapping[str, str]]:
     """Return the rows of a file of the catalog, or of another package, without its comments."""
     lines = text_of(package, name).splitlines()
-    return csv.DictReader(line for line in lines if not line.startswith("#"))
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 def system(name: str) -> System | None:

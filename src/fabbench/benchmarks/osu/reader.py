@@ -6,8 +6,7 @@ are 10⁶ bytes.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 
 from fabbench.benchmarks.commands import CommandLine, as_fact, read_command_line
 from fabbench.benchmarks.consistency import Printed
@@ -101,14 +100,9 @@ def _title(match: Match) -> Events:
 
 def _program_of_title(title: str) -> str:
     """Return the program without `osu_`: the rewritings of names.csv, one after another."""
-    for row in _rewritings_of_titles():
+    for row in rows_of("names.csv", "fabbench.benchmarks.osu"):
         title = re.sub(row["pattern"], row["name"], title)
     return title
-
-
-@cache
-def _rewritings_of_titles() -> Sequence[Mapping[str, str]]:
-    return [*rows_of("names.csv", "fabbench.benchmarks.osu")]
 
 
 def _facts_of_title(match: Match) -> Iterator[tuple[str, str]]:
