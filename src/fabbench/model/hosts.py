@@ -150,6 +150,11 @@ class Inventory:
     # Requested, did not answer, and left out → why
     unreachable: Reasons = field(default_factory=dict)
 
+    @property
+    def names(self) -> Names:
+        """The names of the hosts."""
+        return tuple(host.name for host in self.hosts)
+
     def hosts_for_variant(self, variant: str) -> Hosts:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)

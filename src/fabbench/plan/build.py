@@ -79,7 +79,7 @@ def _available_fabrics(token: str, inventory: Inventory, work: Work) -> Names:
         fallback = INTRA_HOST[0] if _is_inside_host(inventory, work) else "tcp"
         return (best or fallback,)
     if best is None:
-        names = ", ".join(host.name for host in inventory.hosts)
+        names = ", ".join(inventory.names)
         hint = (
             "fabbench check shows what is missing; render takes --instance-type. --fabric tcp "
             "measures TCP."

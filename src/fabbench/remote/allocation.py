@@ -185,8 +185,7 @@ def without(inventory: Inventory, lost: Reasons) -> Inventory:
     """Return the inventory without hosts that cannot be used: name → why."""
     if not lost:
         return inventory
-    names = [host.name for host in inventory.hosts]
-    left = [at for at, name in enumerate(names) if name not in lost]
+    left = [at for at, name in enumerate(inventory.names) if name not in lost]
     unreachable = {**inventory.unreachable, **lost}
     return replace(inventory.part(left), unreachable=unreachable)
 

@@ -336,7 +336,7 @@ def _submit(
 
 def _machines_in_words(request: RunRequest, inventory: Inventory) -> str:
     """Return the hosts, and the images that programs run in."""
-    hosts = ", ".join(host.name for host in inventory.hosts)
+    hosts = ", ".join(inventory.names)
     variants = request.target.variants
     images = [variant.image or inventory.image for variant in variants] or [inventory.image]
     named = ", ".join(filter(None, distinct(images)))

@@ -202,8 +202,7 @@ def _only_fabric(whole: Plan) -> str:
 
 def _places(inventory: Inventory, nodes: Iterable[str]) -> list[int]:
     """Return where nodes are in the inventory. The first is the server, or runs mpirun."""
-    names = [host.name for host in inventory.hosts]
-    return [names.index(node) for node in nodes]
+    return [inventory.names.index(node) for node in nodes]
 
 
 def _work_on_rail(run: RunRequest, rail: str) -> Work:
@@ -354,7 +353,7 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
 
 def _new_document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
-    nodes = tuple(host.name for host in inventory.hosts)
+    nodes = inventory.names
     benchmark = benchmark_named(run.benchmark)
     metric = run.metric or benchmark.sweep_metric or benchmark.printed_metrics(run.work)[0]
     return SweepDocument(

@@ -197,9 +197,8 @@ class SlurmLauncher(Launcher):
                 return
             if _job_around(target):
                 inventory = _allocated_nodes(target, needs, login_node)
-                names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(login_node, target)
-                follow_script: Follow = partial(steps.follow, nodes=names)
+                follow_script: Follow = partial(steps.follow, nodes=inventory.names)
             else:
                 inventory, _ = _select_nodes(target, needs, login_node)
                 follow_script = partial(follow, _new_job(target, login_node))

@@ -387,5 +387,5 @@ class HeldNodes(JobAllocation):
 
     def _follow_script(self, document: str) -> Lines:
         """Run the script as a step on these nodes, and yield its lines."""
-        names = [host.name for host in self.inventory.hosts]
+        names = self.inventory.names
         return self._steps.follow(document, names, ended=self._ended, limit_s=self._limit_s)
