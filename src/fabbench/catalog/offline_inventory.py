@@ -58,7 +58,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         # Only AWS's machines and images have programs in folders that are known.
         needs = replace(needs, folders={})
         mpirun = "mpirun"
-    unnamed = [_unnamed_device(number) for number in range(1, nics.number + 1)]
+    unnamed = (f"{_UNNAMED_DEVICE}{number}}}" for number in range(1, nics.number + 1))
     devices = needs.devices or tuple(unnamed)
     name = node_type.name if node_type else ""
     has_efa = bool(devices) and nics.link == "efa"
@@ -113,10 +113,6 @@ def _names(nodes: int, instance_type: str, target: Target) -> Iterator[str]:
     for number in range(1, nodes + 1):
         is_named = number <= len(target.hosts)
         yield target.hosts[number - 1] if is_named else f"host {number}{of_type}"
-
-
-def _unnamed_device(number: int) -> str:
-    return f"{_UNNAMED_DEVICE}{number}}}"
 
 
 class _Nics(NamedTuple):

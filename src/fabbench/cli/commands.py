@@ -202,28 +202,19 @@ def _rows_by_section(ctx: click.Context, *, short: bool) -> Mapping[str, list[He
         record = option.get_help_record(ctx)
         if record is None or (short and not _is_common(command, option)):
             continue
-        section = _section_of(command, option)
+        section = command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
         row = _as_set(record) if section == _SET else record
         if short:
             row = _shortened_row(*row)
-            section = _common_section(section)
+            section = section if section in _SECTION_ORDER else _WHERE
         sections[section].append(row)
     return sections
-
-
-def _common_section(section: str) -> str:
-    """Return the section of ``-h`` for one of ``--help``."""
-    return section if section in _SECTION_ORDER else _WHERE
 
 
 def _as_set(row: HelpRow) -> HelpRow:
     """Return a row with its option as it is typed after ``--set``."""
     flags, about = row
     return flags.removeprefix(RARE).replace(" ", "=", 1), about
-
-
-def _section_of(command: click.Command, option: click.Parameter) -> str:
-    return command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
 
 
 def _shortened_row(flags: str, about: str) -> HelpRow:
