@@ -9,7 +9,6 @@ columns lacks are not compared.
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -71,7 +70,7 @@ class Highlight:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Range:
     column: int
     rows: tuple[ComparisonRow, ...]
@@ -79,7 +78,7 @@ class _Range:
 
     def __add__(self, other: "_Range") -> "_Range":
         rows = self.rows + other.rows
-        return _Range(self.column, rows, self.trends | other.trends)
+        return _Range(column=self.column, rows=rows, trends=self.trends | other.trends)
 
     @property
     def trend(self) -> Trend:
@@ -143,7 +142,7 @@ def _column_highlights(comparison: Comparison, index: int, column: int) -> Itera
         trend = _trend(section, row, column)
         if trend is None:
             continue
-        single = _Range(column, (row,), frozenset({trend}))
+        single = _Range(column=column, rows=(row,), trends=frozenset({trend}))
         # From the largest size down: the first range is the one with the next larger sizes.
         if ranges and single.takes(ranges[0]):
             ranges[0] = single + ranges[0]

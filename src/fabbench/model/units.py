@@ -63,7 +63,7 @@ def parse_size(text: str) -> int:
     return int(number) * unit if number.isdigit() else int(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """The sizes that somebody asks for, in bytes: those in any of some ranges."""
 
@@ -97,7 +97,7 @@ def parse_sizes(text: str, low: str = "0", high: str = "1T") -> Sizes:
     `low` and `high`: where open ranges end, as text. Raise ValueError.
     """
     ranges = [parse_range(part, low, high) for part in text.split(",")]
-    return Sizes(tuple(ranges))
+    return Sizes(ranges=tuple(ranges))
 
 
 def parse_range(text: str, low: str, high: str) -> range:

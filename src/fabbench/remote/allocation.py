@@ -42,7 +42,7 @@ def connected(
     if not all(names):
         raise RequestError("A host name is empty.", hint="Use the name you would pass to ssh.")
     client = _client(options.ssh_client)
-    connections = [client(SshHost(name, options)) for name in names]
+    connections = [client(SshHost(name=name, options=options)) for name in names]
     with ExitStack() as closing:
         # Before they connect: an interrupt meanwhile leaves none open.
         for connection in connections:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -53,7 +53,7 @@ EXITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RungFigure:
     """One figure of a rung, in the metric's base unit."""
 

@@ -18,7 +18,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -360,7 +360,7 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     table = align_decimals(table)
     fold_to = width if len(table.rows) <= LONG else None  # None: lines are as long as they are
     widths = _narrowed(_widths(table, fold=fold_to is not None), fold_to)
-    grid = _TextGrid(widths, table.aligns(), fold=bool(fold_to), color=color)
+    grid = _TextGrid(widths=widths, aligns=table.aligns(), fold=bool(fold_to), color=color)
     head = list(grid.lines(table.header, bold))
     if table.ruled:
         gaps = _GAP * (len(widths) - 1)
@@ -375,7 +375,7 @@ _Coloring: TypeAlias = Callable[[str], str]
 """Returns the text of a cell with its colors."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _TextGrid:
     """The columns of a table of plain text."""
 

@@ -240,7 +240,10 @@ def _typical(diagnosis: Diagnosis, metric: str) -> Iterator[RungFigure]:
     worst = max if METRICS[metric].lower_is_better else min
     if diagnosis.typicals:
         yield RungFigure(
-            metric, size=None, value=worst(diagnosis.typicals.values()), repeats=diagnosis.tests
+            metric=metric,
+            size=None,
+            value=worst(diagnosis.typicals.values()),
+            repeats=diagnosis.tests,
         )
 
 
@@ -421,4 +424,6 @@ def _figures(comparison: Comparison) -> Iterator[RungFigure]:
         row = headline_row(section)
         first = row.figures[0] if row else None
         if row and first:
-            yield RungFigure(section.metric.name, row.size, first.value, first.n)
+            yield RungFigure(
+                metric=section.metric.name, size=row.size, value=first.value, repeats=first.n
+            )

@@ -150,7 +150,7 @@ class Suspect:
         return self.of_all or self.kind in {SuspectKind.LINK, SuspectKind.GROUP}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeGroup:
     """Nodes that are equally fast among themselves, such as those behind one switch."""
 

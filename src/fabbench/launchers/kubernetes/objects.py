@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Self, TypeAlias
@@ -49,6 +48,7 @@ from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
 from fabbench.model.mappings import gathered, without_empty
+from fabbench.model.values import frozen
 from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for
@@ -507,7 +507,7 @@ def _pod_number(pod: Object) -> int:
     return int(first_value(labels_of(pod), INDEX) or 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _End:
     """How a pod ended."""
 
@@ -719,11 +719,11 @@ class JobRun:
             exists = False  # another pod may have its name now
             pod = self._watch.last.get(_uid(when_ready), when_ready)
         if not pod:
-            return _End(name, why=None, exists=exists)
+            return _End(pod=name, why=None, exists=exists)
         node = node_of(pod)
         objects = [self._api.read("Node", node)] if node else []
         why = explain_pod(pod, events, read_nodes(objects))
-        return _End(name, why, exists=exists)
+        return _End(pod=name, why=why, exists=exists)
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Objects) -> str:
         """Return the name of the pod that made the Job fail and end the others.
