@@ -170,7 +170,7 @@ class Expectation:
             known = [format_size(size) for size in sorted(filter(None, sizes))]
             figures = " at ".join(filter(None, [figures, " and ".join(known)]))
         nodes = sorted({figure.nodes or 0 for figure in self.figures})
-        systems = dict.fromkeys(figure.system for figure in self.figures)
+        systems = distinct(figure.system for figure in self.figures)
         words = self.setting.described(nodes, systems)
         return f"Published for {words}: {figures}."
 

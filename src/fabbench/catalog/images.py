@@ -11,6 +11,7 @@ from functools import cache
 from fabbench.catalog.systems import records, rows_of
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
+from fabbench.model.mappings import distinct
 
 REPOSITORY = "public.ecr.aws/hpc-cloud/nccl-tests"
 DEFAULT = f"{REPOSITORY}:cuda13.0.2-efa1.48.0-ofiv1.19.0-ncclv2.30.4-1-testsv2.18.3"
@@ -182,7 +183,7 @@ def with_libraries(
     if not paths and not folders:
         return tuple(argv)
     program_paths = [*folders, *(below(path, "bin") for path in paths)]
-    programs = ":".join(dict.fromkeys(program_paths))
+    programs = ":".join(distinct(program_paths))
     libraries = ":".join(library_folders(paths) if paths else folders)
     # The script puts both before what is set, and becomes the program.
     return ("sh", "-c", _SET_PATHS, "sh", programs, libraries, *argv)

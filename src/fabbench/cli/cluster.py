@@ -14,7 +14,7 @@ from fabbench.cli.options import results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
-from fabbench.model.mappings import first_of
+from fabbench.model.mappings import distinct, first_of
 from fabbench.model.messages import listed
 
 _MAX_NAMED = 8
@@ -65,7 +65,7 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
             hint="Leave it out: hosts are always checked in full.",
         )
     # Those of fabbench.yaml if none is given: of several the first is checked
-    fabrics = [each for each in dict.fromkeys(given["fabrics"]) if each in FABRICS]
+    fabrics = [each for each in distinct(given["fabrics"]) if each in FABRICS]
     if len(fabrics) != 1 and "fabrics" in line.typed:
         raise RequestError(
             "Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp."

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fabbench.catalog.systems import records, rows_of
 from fabbench.counters.vocabulary import largest_of_priorities
-from fabbench.model.mappings import first_of
+from fabbench.model.mappings import distinct, first_of
 from fabbench.model.units import format_decimal, scale
 from fabbench.model.values import frozen
 
@@ -68,7 +68,7 @@ def signs() -> Sequence[Sign]:
 
 def strains(ports: Sequence[Port]) -> Iterator[Strain]:
     """Yield what each NIC shows of congestion, one sign of each code, the heaviest first."""
-    for code in dict.fromkeys(sign.code for sign in signs()):
+    for code in distinct(sign.code for sign in signs()):
         of_code = [
             _strain_by_sign(port, sign, ports)
             for port in ports

@@ -23,6 +23,7 @@ from fabbench.counters.snapshot import (
 from fabbench.counters.vocabulary import RX, RX_PACKETS, TX, TX_PACKETS
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Finding, Severity
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal
 from fabbench.model.values import frozen
@@ -269,7 +270,7 @@ def _headline(carriers: Moved, fabric: str) -> str:
     if all(links):
         share = format_decimal(100 * total / sum(links), 0)
         much = f"{share} % of their rate"
-    names = listed([*dict.fromkeys(nic.name for nic in busy)])
+    names = listed(distinct(nic.name for nic in busy))
     count = sum(len(traffic.nics) for traffic in carriers.values())
     label = _LABELS[fabric]
     which = f"{len(busy)} of {count} {label} ({names})"

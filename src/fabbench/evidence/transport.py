@@ -18,7 +18,7 @@ from fabbench.evidence.known_errors import by_code, finding, matching_errors, pl
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity, fact_text
-from fabbench.model.mappings import first_of, only, without, without_empty
+from fabbench.model.mappings import distinct, first_of, only, without, without_empty
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
@@ -581,7 +581,7 @@ def _different_nics(evidence: Evidence, network: str) -> Iterator[Finding]:
 def _processes_in_words(processes: Collection[str]) -> str:
     """Return the number of processes, their first hosts, and how many other hosts there are."""
     noun = "process" if len(processes) == 1 else "processes"
-    hosts = list(dict.fromkeys(_host(process) for process in processes if process))
+    hosts = distinct(_host(process) for process in processes if process)
     where = f" on {listed(hosts, limit=3)}" if hosts else ""
     return f"{len(processes)} {noun}{where}"
 

@@ -108,6 +108,11 @@ def did_you_mean(name: str) -> str:
     return f" Did you mean {name}?" if name else ""
 
 
+def with_remark(text: str, remark: str) -> str:
+    """Return ``TEXT (REMARK)``; without a remark the text alone."""
+    return f"{text} ({remark})" if remark else text
+
+
 def counted(number: int, noun: str) -> str:
     """Write a number of things: ``1 host``, ``2 hosts``."""
     plural = "" if number == 1 else "s"

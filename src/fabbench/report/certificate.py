@@ -15,7 +15,7 @@ from fabbench.model.hosts import Hosts
 from fabbench.model.ids import dated_id
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import Reasons, gathered
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, with_remark
 from fabbench.model.units import format_duration, format_size, scale
 from fabbench.model.values import frozen
 from fabbench.report.sweep_report import CORDON, cordon_command
@@ -336,9 +336,7 @@ def _rung_row(rung: RungResult) -> tuple[str, ...]:
     figures = "; ".join(f"{figure.what}: {figure}" for figure in rung.figures)
     state = rung.state.value
     result = figures or rung.why
-    limits = "; ".join(rung.limits)
-    sources = ", ".join(rung.sources)
-    limits += f" ({sources})" if sources else ""
+    limits = with_remark("; ".join(rung.limits), ", ".join(rung.sources))
     took = format_duration(rung.seconds) if rung.seconds else ""
     return (rung.name, state, rung.fabric, result, limits, took)
 

@@ -74,9 +74,7 @@ def _configuration_case(comparison: Comparison, index: int) -> Case:
     for name, values in column.facts.items():
         words = ", ".join(map(str, values))
         output.append(f"{name}: {words}")
-    for each in column.findings:
-        text = f"{each.severity}: {each.meaning} {each.advice}"
-        output.append(text.rstrip())
+    output += map(str, column.findings)
     reasons = column.reasons or [f"{column.outcome}: no reason given"]
     return Case(column.label, tag, column.outcome.value, reasons, output)
 
@@ -177,14 +175,10 @@ def _paths_among(sources: Iterable[str]) -> list[str]:
     return sorted(paths, key=len, reverse=True)
 
 
-def _last_parts(path: str, parts: int) -> str:
-    return "/".join(PurePath(path).parts[-parts:])
-
-
 def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
     # Path → as many of its last parts as tell all paths apart, three at most.
     for parts in (1, 2, 3):
-        names = {path: _last_parts(path, parts) for path in paths}
+        names = {path: "/".join(PurePath(path).parts[-parts:]) for path in paths}
         if len({*names.values()}) == len(names):
             break
     return names

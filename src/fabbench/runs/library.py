@@ -5,7 +5,6 @@ A request from plain values, and a comparison for notebooks.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -120,9 +119,11 @@ def request(
     options_there = type(resolve(where, config, launchers, os.environ).target.options)
     work = runnable(benchmark).work_type()
     assert work is not None  # noqa: S101 - it is runnable
-    plain = _plain_fields()  # of RunRequest, such as fabrics; `known` are written as on the CLI
+    # Options that are given as values, such as fabrics; `known` are written as on the CLI
+    plain = without(get_type_hints(RunRequest), _MADE_OF_OPTIONS)
     known = {**declared(Target), **declared(options_there), **declared(work)}
-    shared = _shared_options(plain.keys())
+    of_every_run = declared(RunOptions)
+    shared = {name: of_every_run[name] for name in plain.keys() & of_every_run.keys()}
     given = given_of_file(benchmark, config, {**shared, **known})
     given |= where
     for name, value in options.items():
@@ -136,18 +137,6 @@ def request(
         else:
             raise _unknown_option(f"{benchmark} on {on}", name, sorted({*plain, *known}))
     return request_of(benchmark, given, config, launchers, os.environ)
-
-
-def _plain_fields() -> Mapping[str, Any]:
-    """Return the fields of a request that are given as values, with their types."""
-    kinds = get_type_hints(RunRequest)
-    return without(kinds, _MADE_OF_OPTIONS)
-
-
-def _shared_options(names: AbstractSet[str]) -> dict[str, Option]:
-    """Return those options of every run that have one of the `names`."""
-    every = declared(RunOptions)
-    return {name: every[name] for name in names & every.keys()}
 
 
 def _value_of_field(name: str, value: Any, kind: Any) -> Any:

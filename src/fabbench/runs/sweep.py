@@ -341,7 +341,7 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
         return plan(run, inventory)
     nodes = range(len(inventory.hosts))
     plans = [plan(run, inventory.part((node,))) for node in nodes]
-    fabrics = dict.fromkeys(each.fabric for alone in plans for each in alone.configurations)
+    fabrics = distinct(each.fabric for alone in plans for each in alone.configurations)
     if len(fabrics) > 1 and not run.fabrics:
         best = ", ".join(fabrics)
         raise RequestError(

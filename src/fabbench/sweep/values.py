@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from fabbench.model.errors import Exit
 from fabbench.model.log import Outcome
+from fabbench.model.messages import with_remark
 from fabbench.model.values import frozen
 
 LONGER = 2
@@ -37,8 +38,7 @@ class SweepTest:
 
 def pair_text(nodes: Sequence[str], rail: str) -> str:
     """Return the nodes of a test, and its rail if it has one."""
-    names = " – ".join(nodes)
-    return f"{names} ({rail})" if rail else names
+    return with_remark(" – ".join(nodes), rail)
 
 
 @frozen

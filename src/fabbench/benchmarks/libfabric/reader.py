@@ -13,6 +13,7 @@ import getopt
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import LogReadings, Reader, Reading
@@ -61,7 +62,7 @@ from fabbench.model.log import (
     fact_text,
 )
 from fabbench.model.mappings import first_of
-from fabbench.model.messages import quoted
+from fabbench.model.messages import quoted, with_remark
 from fabbench.model.patterns import lazy
 
 _TIMED_OUT = lazy(r"\s*\d+s timeout expired.*")
@@ -743,8 +744,6 @@ def _add_reported_facts(pair: Pair) -> None:
 
 
 def _mixed_providers(providers: Mapping[str, str]) -> Finding:
-    used = ", ".join(
-        f"{provider} ({side})" if side else provider for provider, side in providers.items()
-    )
+    used = ", ".join(starmap(with_remark, providers.items()))
     meaning = f"The processes did not use one provider: {used}."
     return Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning)

@@ -20,7 +20,7 @@ from fabbench.hosts.check.model import (
 from fabbench.hosts.check.one_host import FACTS, Fact
 from fabbench.hosts.probe_result import Link
 from fabbench.model.mappings import distinct, most_common
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, with_remark
 
 _CLOCK_S = 1.0
 """How far clocks may be apart, in seconds."""
@@ -168,7 +168,7 @@ def connections(host: str, others: Sequence[str], tried: Attempts) -> Check:
     failed = [other for other, each in attempts.items() if each.made is False]
     reached = [other for other, each in attempts.items() if each.made]
     if failed:
-        with_reasons = [_with_reason(other, attempts[other].why) for other in failed]
+        with_reasons = [with_remark(other, attempts[other].why) for other in failed]
         names = listed(with_reasons, _NAMED)
         but = f"; reached: {len(reached)}" if reached else ""
         return outcome("connections.failed", names=names, reached=but)
@@ -177,7 +177,3 @@ def connections(host: str, others: Sequence[str], tried: Attempts) -> Check:
     whys = distinct(each.why for each in attempts.values())
     reasons = ", ".join(filter(None, whys))
     return outcome("connections.untried", whys=f": {reasons}" if reasons else "")
-
-
-def _with_reason(host: str, why: str) -> str:
-    return f"{host} ({why})" if why else host

@@ -220,12 +220,9 @@ def _explain_setup(pod: Object, events: Objects) -> Iterator[Explanation]:
 def _events_of(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
     """Return the events of an object by time, the last one at the end; `reverse`: first."""
     uid = meta_of(thing).get("uid")
-    of_thing = [event for event in events if _subject_uid(event) == uid]
+    subjects = ((event.get("involvedObject") or {}, event) for event in events)
+    of_thing = [event for subject, event in subjects if subject.get("uid") == uid]
     return sorted(of_thing, key=_last_seen, reverse=reverse)
-
-
-def _subject_uid(event: Object) -> object:
-    return (event.get("involvedObject") or {}).get("uid")
 
 
 def _last_seen(event: Object) -> str:
