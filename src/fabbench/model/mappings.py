@@ -57,6 +57,11 @@ def gathered(
     return values_of
 
 
+def grouped_by(key: Callable[[ValueT], KeyT], values: Iterable[ValueT]) -> dict[KeyT, list[ValueT]]:
+    """Return key → the values that have it; both in the order in which the values come."""
+    return gathered((key(value), value) for value in values)
+
+
 def most_common(values: Iterable[KeyT], default: KeyT) -> KeyT:
     """Return the most common of values, of equals the first; without any, the default."""
     counts = Counter(values)

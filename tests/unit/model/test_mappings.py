@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.model.mappings import first_of, map_values, only, without, without_none
+from fabbench.model.mappings import first_of, grouped_by, map_values, only, without, without_none
 
 
 def test_values_that_are_not_known_are_left_out_and_zero_and_empty_ones_are_not():
@@ -16,6 +16,11 @@ def test_keys_are_left_out_also_those_that_are_not_there():
 def test_each_value_becomes_another_under_its_key_in_order():
     changed = map_values(len, {"b": "xy", "a": ""})
     assert list(changed.items()) == [("b", 2), ("a", 0)]
+
+
+def test_values_are_grouped_by_what_they_have_in_common_in_order():
+    groups = grouped_by(str.isdigit, ["b", "1", "a"])
+    assert list(groups.items()) == [(False, ["b", "a"]), (True, ["1"])]
 
 
 def test_the_first_of_several_or_the_default():

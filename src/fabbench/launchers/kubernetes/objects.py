@@ -47,7 +47,7 @@ from fabbench.launchers.kubernetes.nodes import (
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
-from fabbench.model.mappings import gathered, without_empty
+from fabbench.model.mappings import grouped_by, without_empty
 from fabbench.model.values import frozen
 from fabbench.remote.transport import ProcessStream
 
@@ -301,7 +301,7 @@ def _run_of(thing: Object) -> tuple[str, str]:
 
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
     """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
-    runs = gathered((_run_of(thing), thing) for thing in objects)
+    runs = grouped_by(_run_of, objects)
     leftovers = [_leftover(things, now) for things in runs.values()]
     return tuple(sorted(leftovers, key=_oldest_first))
 
