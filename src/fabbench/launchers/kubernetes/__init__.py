@@ -1,7 +1,6 @@
 """Options of the launcher and format ``kubernetes``: pods in a cluster of the kubeconfig."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
 from fabbench.model.options import IMAGE, RARE, Choice, File, Flag, Seconds, Text, Whole, option
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from fabbench.catalog.kubernetes_resources import Profile
@@ -26,7 +26,7 @@ CLUSTER_PROFILES = (
 """Names of `fabbench.catalog.kubernetes_resources.DECLARED`, which --help need not import."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ClusterPodOptions(PodOptions, InstanceOptions):
     """Options of pods that fabbench or its MPIJob creates in a cluster of the kubeconfig."""
 
@@ -123,7 +123,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         return self.host_network or (self.profile is not None and self.profile.host_network)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class KubernetesOptions(ClusterPodOptions):
     """Options of the launcher ``kubernetes``."""
 
