@@ -184,6 +184,11 @@ class Comparison:
         """The column with which the others are compared."""
         return self.columns[BASE]
 
+    @property
+    def compared(self) -> Sequence[ColumnSummary]:
+        """The columns but the baseline, which is the last."""
+        return self.columns[:-1]
+
     def common(self, name: str) -> str:
         """Return the value of a field that every column with figures states.
 
@@ -296,7 +301,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     unusable: Collection[Outcome] = UNUSABLE,
     partial: Collection[Outcome] = (),
     *,
-    level: float = LEVEL,
+    level: float,
 ) -> tuple[ComparisonSection, ...]:
     """Pair figures by a metric (None: each section's own).
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fabbench.catalog.systems import records, rows_of
 from fabbench.counters.vocabulary import largest_of_priorities
 from fabbench.model.mappings import distinct, first_of
-from fabbench.model.units import format_decimal, scale
+from fabbench.model.units import format_decimal, format_quantity
 from fabbench.model.values import frozen
 
 SECONDS = "seconds"
@@ -119,19 +119,14 @@ def _strain_by_sign(port: Port, sign: Sign, ports: Sequence[Port]) -> Strain:
         alone = _filled_in(sign.alone, port, sign, ratio=0)
         return Strain(sign, port, ratio=None, sentence=alone, is_heavy=False)
     sentence = _filled_in(sign.words, port, sign, ratio)
-    others = _known_ratios([other for other in ports if other is not port], sign)
+    of_others = (_ratio(other, sign) for other in ports if other is not port)
+    others = [known for known in of_others if known is not None]
     stands_out = ratio >= sign.least and _stands_out(ratio, others)
     if stands_out:
         usual = _ratio_in_words(median(others))
         count = len(others)
         sentence += f"; the median of the other {count} NICs is {usual}"
     return Strain(sign, port, ratio, sentence, is_heavy=stands_out or ratio >= sign.limit)
-
-
-def _known_ratios(ports: Sequence[Port], sign: Sign) -> list[float]:
-    """Return the ratios of the NICs for which they are known."""
-    known = (_ratio(port, sign) for port in ports)
-    return [ratio for ratio in known if ratio is not None]
 
 
 def _stands_out(ratio: float, others: Sequence[float]) -> bool:
@@ -156,6 +151,6 @@ def _ratio_in_words(ratio: float) -> str:
 
 def _time_in_words(seconds: float) -> str:
     if seconds < 1:
-        return scale("s", seconds).quantity(seconds)
+        return format_quantity(seconds, "s")
     whole = round(seconds)
     return f"{whole} s"

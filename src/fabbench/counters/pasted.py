@@ -171,7 +171,8 @@ class PastedCounters:
         # Keep a counter, and what it means that it is above 0; `text`: its line.
         known = named(count.name)
         if known is None:
-            self._add_unjudged(count)
+            if count.is_certain and count.value and len(self.unjudged) < _MOST_COUNTERS:
+                self.unjudged[count.name] = None
             return
         meaning = known.counter.meaning
         if count.value and meaning in ERRORS:
@@ -183,10 +184,6 @@ class PastedCounters:
         is_full = max(len(nic), len(self._nics)) >= _MOST_COUNTERS
         if not is_full:
             nic[count.name] = count.value
-
-    def _add_unjudged(self, count: _Count) -> None:
-        if count.is_certain and count.value and len(self.unjudged) < _MOST_COUNTERS:
-            self.unjudged[count.name] = None
 
     def strains(self) -> list[Strain]:
         """Return what the counters show of congestion."""

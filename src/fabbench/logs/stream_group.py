@@ -169,7 +169,7 @@ class StreamGroup:
             self.messages[-1].left = 0  # no more lines are of it
             self.messages_before_read_line = len(self.messages)
 
-    def attach_to(self, record: Record, *, another: bool = False) -> None:
+    def attach_to(self, record: Record, *, another: bool) -> None:
         """Add what was printed around a record to it, and start over.
 
         `another`: another table begins. mpirun prints errors before output that it holds back:

@@ -180,8 +180,7 @@ class Variant:
                 settings.append(f"{name} {value}")
         if self.host_network is not None:
             settings.append("host network" if self.host_network else "pod network")
-        for name, value in environment(self.env).items():
-            settings.append(f"{name}={value}")
+        settings += (f"{name}={value}" for name, value in environment(self.env).items())
         return ", ".join(settings) or "no changes"
 
 

@@ -225,6 +225,11 @@ def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
     return Scale(unit, factor=1.0)
 
 
+def format_quantity(value: float, unit: str) -> str:
+    """Write a number of base unit `unit` as a table of it alone would."""
+    return scale(unit, value).quantity(value)
+
+
 def format_decimal(number: float, decimals: int) -> str:
     """Round half up to `decimals` and trim: 6.50 is ``"6.5"``, 2.25 to one decimal is ``"2.3"``.
 

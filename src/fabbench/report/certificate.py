@@ -16,7 +16,7 @@ from fabbench.model.ids import dated_id
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import Reasons, gathered
 from fabbench.model.messages import counted, with_remark
-from fabbench.model.units import format_duration, format_size, scale
+from fabbench.model.units import format_duration, format_quantity, format_size
 from fabbench.model.values import frozen
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import PlainData, Table, write_result
@@ -72,8 +72,7 @@ class RungFigure:
 
     def __str__(self) -> str:
         """Return the value with its unit."""
-        unit = METRICS[self.metric].unit
-        return scale(unit, self.value).quantity(self.value)
+        return format_quantity(self.value, METRICS[self.metric].unit)
 
 
 @frozen

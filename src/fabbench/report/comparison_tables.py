@@ -84,8 +84,9 @@ def all_notes(comparison: Comparison, verdict: "Verdict | None") -> list[str]:
 
 def _stands_out(comparison: Comparison) -> Iterator[Table]:
     """Yield what stands out in each section; a single column beside the baseline needs no name."""
-    compared = len(comparison.columns) - 1
-    skipped = 0 if compared > 1 else 1  # Cells at the start of each row: the name of the column
+    skipped = (
+        0 if len(comparison.compared) > 1 else 1
+    )  # Cells at the start of each row: the name of the column
     header = ("Column", "Range", "Observation")[skipped:]
     of_all_sections = highlights(comparison)
     for index, section in enumerate(comparison.sections):
@@ -301,7 +302,7 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     if all(test is None or test.once for test in tests):
         return []
     level = confidence(sections[0].level)
-    labels = [column.label for column in comparison.columns[:-1]]
+    labels = [column.label for column in comparison.compared]
     if len(labels) == 1:
         return [f"Verdict ({level} interval)"]
     words = f"Verdict ({level} interval)".lower()
@@ -404,7 +405,7 @@ HEADER = (*_MEASURED, *FIELDS, "placement", "transport", "versions", "source", *
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
 
 
-def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> PlainData:
+def comparison_document(comparison: Comparison, verdict: "Verdict | None") -> PlainData:
     """Return the document of `fabbench compare --format json`."""
     # With several metrics the document has none: elements of `rows` and `stands_out` have theirs.
     # (`metric and …` is null then, as `verdict and …` is without gates.)
@@ -455,7 +456,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
                 **section.key,
             }
             for section in comparison.sections
-            for index, column in enumerate(comparison.columns[:-1])  # the last is the baseline
+            for index, column in enumerate(comparison.compared)
         ],
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expected],
         "notes": all_notes(comparison, verdict),

@@ -590,8 +590,7 @@ def _value_panel(
 
 def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     """Yield how many times better each column is than the baseline, with intervals."""
-    columns = comparison.columns[:-1]  # the last is the baseline
-    for index, column in enumerate(columns):
+    for index, column in enumerate(comparison.compared):
         points: list[PlotPoint] = []
         for row in section.rows:
             ratio = row.ratios[index]
@@ -599,7 +598,7 @@ def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterato
             if ratio and test:
                 points.append(PlotPoint(row.size, ratio, test.low, test.high))
         if points:
-            yield PlotLine(column.label, points, index, shaded=len(columns) <= _SHADED)
+            yield PlotLine(column.label, points, index, shaded=len(comparison.compared) <= _SHADED)
 
 
 def _change_panel(

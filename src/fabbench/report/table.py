@@ -534,7 +534,7 @@ def _cell_width(text: str) -> int:
 
 def picked(value: object, *names: str, **renamed: str) -> PlainData:
     """Return some attributes of a value by their names, or by others: ``unit="metric.unit"``."""
-    attributes = {**dict(zip(names, names, strict=True)), **renamed}
+    attributes = {name: name for name in names} | renamed
     return {name: attrgetter(path)(value) for name, path in attributes.items()}
 
 

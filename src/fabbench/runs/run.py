@@ -71,7 +71,7 @@ def undecided(
     at_headlines: list[str] = []
     elsewhere: list[str] = []
     for section in comparison.sections:
-        for index, column in enumerate(comparison.columns[:-1]):  # the last is the baseline
+        for index, column in enumerate(comparison.compared):
             what = f"{section.metric.name} of {column.label}"
             quoted, others = _where_undecided(section, index)
             at_headlines += (f"{what} {where}" for where in quoted)

@@ -21,7 +21,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Logs, Metric, Outcome
 from fabbench.model.mappings import Names, distinct, first_of, gathered, map_values
 from fabbench.model.plan import Configuration
-from fabbench.model.units import Sizes, format_ends, format_size, scale
+from fabbench.model.units import Sizes, format_ends, format_quantity, format_size
 from fabbench.runs.directories import runs
 from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, write
 
@@ -269,7 +269,7 @@ def _best_figure(benchmark: str, measured: Sequence[Measured]) -> str:
     known = [each.value(metric) for each in measured if each.metric == metric.name]
     values = [value for value in known if value is not None]
     best = min(values) if metric.lower_is_better else max(values)
-    return scale(metric.unit, best).quantity(best)
+    return format_quantity(best, metric.unit)
 
 
 def stated_versions(logs: Iterable[Log]) -> dict[str, str]:

@@ -87,7 +87,7 @@ def tunes(
     resumed: StoredRun | None,
     *,
     by_size: bool,
-    confirms: bool = False,
+    confirms: bool,
     **more: Any,
 ) -> Iterator[Tune]:
     """Measure arms, then what won, in fresh executions; yield each run when it has ended.
@@ -115,7 +115,7 @@ def on_held_machines(
     resumed: StoredRun | None,
     measure: Callable[[Allocation], tuple[Tune, T]],
     *,
-    later: Work | None = None,
+    later: Work | None,
 ) -> tuple[Tune, T]:
     """Return what `measure` makes of machines that all runs have, one after the other.
 

@@ -277,7 +277,7 @@ def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[Object]:
 
 
 def remove_leftovers(
-    api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool = False
+    api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool
 ) -> None:
     """Remove all that some runs left behind, and wait until nothing of it is there."""
     runs = {(leftover.run, leftover.namespace) for leftover in chosen}

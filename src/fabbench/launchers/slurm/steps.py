@@ -239,7 +239,7 @@ class JobSteps:
                 break
         return answer
 
-    def require_held(self, *, refuses_steps: bool = False) -> None:
+    def require_held(self, *, refuses_steps: bool) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state.
 
         A job that is completing is over, too; why it ended is known a little later. So is one that
