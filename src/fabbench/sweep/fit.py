@@ -203,7 +203,7 @@ def certain(confidence: float) -> float:
     return max(confidence, 1 - math.exp(-_SURE))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Parts:
     """The numbers of what takes part in tests: nodes, their NICs rail by rail, then uplinks."""
 
@@ -233,7 +233,7 @@ class _Parts:
         return node, self.rails[block - 1]  # before the NICs is a block of the nodes themselves
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Settled:
     """The beliefs, once the typical figures and the noise no longer move."""
 
@@ -263,7 +263,12 @@ def _fit_with_groups(
     apart = groups is not None and groups.apart
     tests = readings.classes(group_of, apart=apart, without=broken)
     rails = sorted({each.rail for each in tests if each.rail})
-    parts = _Parts(count, rails, [] if groups is None else groups.names, path_is_shared)
+    parts = _Parts(
+        nodes=count,
+        rails=rails,
+        groups=[] if groups is None else groups.names,
+        path_is_shared=path_is_shared,
+    )
     classes = [_fitted_class(each, parts, groups) for each in tests]
     settled = _settled(classes, parts, States.of(tolerance))
     states = settled.states
@@ -339,7 +344,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
         change = abs(states.noise - before)
         if shift < 0.1 * states.noise and change < 0.1 * before:
             break
-    return _Settled(states, beliefs, chances.argmax(axis=1), bad)
+    return _Settled(states=states, beliefs=beliefs, likeliest=chances.argmax(axis=1), bad=bad)
 
 
 def _nics_tested(classes: Iterable[FittedClass], parts: _Parts) -> Sequence[int]:
