@@ -61,7 +61,7 @@ class RenderInput:
         """The catalog entry of the hosts' instance type; None if unknown."""
         from fabbench.catalog.systems import system
 
-        return system(self.inventory.hosts[0].instance_type)
+        return system(self.inventory.first.instance_type)
 
     @property
     def command(self) -> str:
@@ -90,7 +90,7 @@ class RenderInput:
             refuse_images(self.request.target.variants, "one job")
         elif not self.request.target.variants:  # these have their own, see `_overrides`
             fields["inside"] = inside("")
-        first = self.inventory.hosts[0]  # from the catalog: all are alike
+        first = self.inventory.first  # from the catalog: all are alike
         programs: dict[str, str] = {}
         for _, host in self.inventory.views():  # with those of all variants
             programs |= host.programs

@@ -151,6 +151,11 @@ class Inventory:
     unreachable: Reasons = field(default_factory=dict)
 
     @property
+    def first(self) -> Host:
+        """The first host, which runs mpirun. Those from the catalog are all alike."""
+        return self.hosts[0]
+
+    @property
     def names(self) -> Names:
         """The names of the hosts."""
         return tuple(host.name for host in self.hosts)

@@ -302,11 +302,10 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     if all(test is None or test.once for test in tests):
         return []
     level = confidence(sections[0].level)
-    labels = [column.label for column in comparison.compared]
-    if len(labels) == 1:
-        return [f"Verdict ({level} interval)"]
-    words = f"Verdict ({level} interval)".lower()
-    return [f"{label} {words}" for label in labels]
+    header = f"Verdict ({level} interval)"
+    if len(comparison.compared) == 1:
+        return [header]
+    return [f"{column.label} {header.lower()}" for column in comparison.compared]
 
 
 class _Line(NamedTuple):

@@ -400,7 +400,7 @@ def _common_nics(run: RunRequest, inventory: Inventory) -> Names:
                 "pairs them in order."
             ),
         )
-    return tuple(_nics_of(run, inventory.hosts[0]))
+    return tuple(_nics_of(run, inventory.first))
 
 
 def _nics_in_words(run: RunRequest, host: Host) -> str:

@@ -56,10 +56,6 @@ def _same_fact(fact: Fact) -> _Same:
     return _Same(f"same {fact.name}", differences()["topology"], summary)
 
 
-def _efa_cannot_reach(_: Sequence[HostChecks], usual: str, other: str) -> bool:
-    return not efa_reaches(usual, other)
-
-
 def _efa_is_involved(hosts: Sequence[HostChecks], *_: str) -> bool:
     """Return whether EFA is there or requested: it does not cross zones."""
     present = any(each.probe.devices_of(Link.EFA) for each in hosts)
@@ -68,7 +64,10 @@ def _efa_is_involved(hosts: Sequence[HostChecks], *_: str) -> bool:
 
 def _all_same() -> Iterator[_Same]:
     """Yield what should be the same, but for the programs: in the order of the records."""
-    fails: dict[str, _Fails] = {"instance type": _efa_cannot_reach, "zone": _efa_is_involved}
+    fails: dict[str, _Fails] = {
+        "instance type": lambda _, usual, other: not efa_reaches(usual, other),
+        "zone": _efa_is_involved,
+    }
     for name, record in differences().items():
         if name == "topology":
             yield from map(_same_fact, FACTS)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Self, TypeAlias
 
 from fabbench.execution.background import in_background
@@ -289,7 +288,7 @@ def remove_leftovers(
             if _run_of(thing) in runs
         ]
 
-    things = [*chain.from_iterable(leftover.things for leftover in chosen)]
+    things = [thing for leftover in chosen for thing in leftover.things]
     remove(api, things, list_remaining, force=force)
 
 

@@ -82,7 +82,7 @@ def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     """Run the agent on this machine, whose hosts, maybe virtual ones, are known."""
     no_needs = Needs()  # mpirun reaches this machine by itself, and nothing is left out
     with (
-        closing(Here(inventory.hosts[0].name)) as here,
+        closing(Here(inventory.first.name)) as here,
         hold(
             inventory, {here.name: here}, no_needs, lost_after_s=_LOST_AFTER_S, parent=os.getpid()
         ) as allocation,

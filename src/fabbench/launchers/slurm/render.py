@@ -145,7 +145,7 @@ class SlurmRendering(Rendering):
             plan.benchmark,
             nodes=plan.hosts,
             tasks=most_ranks(plan),
-            gpus=source.inventory.hosts[0].gpus,
+            gpus=source.inventory.first.gpus,
             named=chosen,
             limit_s=longest_s(plan),
         )
