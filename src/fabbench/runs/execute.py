@@ -117,11 +117,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
         if len(carried_out) != len(writer.run.schedule):
             writer.end_schedule(carried_out)
     by_configuration = map_values(tuple, logs)
-    return PlanResult(by_configuration, _first(stops), missing)
-
-
-def _first(stops: Sequence[Stop]) -> Stop | None:
-    return first_of(stops, None)
+    return PlanResult(by_configuration, first_of(stops, None), missing)
 
 
 def on_machines(
@@ -143,7 +139,7 @@ def on_machines(
         results.append(work(cast("AllocationT", allocation)))
     if not results:
         raise stops[0]
-    return results[0], _first(stops)
+    return results[0], first_of(stops, None)
 
 
 def preview_machines(request: RunRequest) -> Inventory:
@@ -218,7 +214,7 @@ class RunningExecution:
             with _collecting(stops):
                 stored.finish(ending)
         counted = nics.counters if nics.counters.hosts else None
-        return with_counters(tuple(self._logs), counted), _first(stops)
+        return with_counters(tuple(self._logs), counted), first_of(stops, None)
 
     def _ending_after(self, stop: Stop) -> Ending:
         """Return how the execution ended that an error or an interrupt ended early."""

@@ -30,7 +30,7 @@ from fabbench.model.log import (
     Proof,
     Severity,
 )
-from fabbench.model.mappings import distinct, first_of, gathered, grouped_by, map_values
+from fabbench.model.mappings import distinct, gathered, grouped_by, map_values
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
@@ -223,7 +223,7 @@ def _named_nic(log: Log) -> str:
     if stated:
         return str(stated)
     in_name = _NIC.search(Path(log.source).name)
-    return first_of(in_name, "")
+    return in_name[0] if in_name else ""
 
 
 @frozen

@@ -20,7 +20,6 @@ from fabbench.execution.background import in_background
 from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.mappings import first_of
 from fabbench.model.values import frozen
 
 _INSTALL = (
@@ -326,7 +325,7 @@ def final_status(line: str) -> str | None:
 def node_prefix(line: str) -> str:
     """Return SkyPilot's prefix of a node's line; empty for a line that is not from a node."""
     match = _NODE.match(line)
-    return first_of(match, "")
+    return match[0] if match else ""
 
 
 def repeats_end(line: str) -> bool:
