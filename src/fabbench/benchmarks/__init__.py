@@ -259,7 +259,8 @@ class Benchmark(ABC):
 
     def printed_metrics(self, work: Any) -> Sequence[str]:
         """Return every metric that a work may print, those of its first case first."""
-        return distinct(name for case in self.cases(work) for name in self.metrics_of(case))
+        names = (name for case in self.cases(work) for name in self.metrics_of(case))
+        return distinct(names)
 
     def printed_sizes(self, work: Any, hosts: "Sequence[Host]") -> Sequence[int]:
         """Return every size that a work may print; empty: unknown, as without hosts."""

@@ -60,9 +60,11 @@ def environment(
     NCCL_DEBUG. `devices`, if any, are the only ones to use. Variables that programs could inherit
     and that would change what is measured are to be unset.
     """
-    known = rows_of("nccl_environment.csv")
-    # Of every fabric where its row names none
-    rows = [row for row in known if fabric in (row["fabrics"] or fabric).split()]
+    rows = [
+        row
+        for row in rows_of("nccl_environment.csv")  # of every fabric where a row names none
+        if fabric in (row["fabrics"] or fabric).split()
+    ]
     network = {row["variable"]: row["value"] for row in rows if row["value"]}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),  # the platform's, of all hosts

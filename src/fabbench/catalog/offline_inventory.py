@@ -58,7 +58,8 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         # Only AWS's machines and images have programs in folders that are known.
         needs = replace(needs, folders={})
         mpirun = "mpirun"
-    unnamed = (f"{_UNNAMED_DEVICE}{number}}}" for number in range(1, nics.number + 1))
+    numbers = range(1, nics.number + 1)
+    unnamed = (f"{_UNNAMED_DEVICE}{number}}}" for number in numbers)
     devices = needs.devices or tuple(unnamed)
     name = node_type.name if node_type else ""
     has_efa = bool(devices) and nics.link == "efa"

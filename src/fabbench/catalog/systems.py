@@ -151,7 +151,8 @@ def records(
 def rows_of(name: str, package: str = "fabbench.catalog") -> Sequence[Mapping[str, str]]:
     """Return the rows of a file of the catalog, or of another package, without its comments."""
     lines = text_of(package, name).splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    rows = (line for line in lines if not line.startswith("#"))
+    return list(csv.DictReader(rows))
 
 
 def system(name: str) -> System | None:

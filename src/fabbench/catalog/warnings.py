@@ -47,5 +47,8 @@ def _index() -> Mapping[str, list[tuple[str, str]]]:
 
     That is whether an error follows: `yes` if it always does.
     """
-    rows = rows_of("warnings.csv")
-    return MappingProxyType(gathered((row["file"], (row["words"], row["error"])) for row in rows))
+    candidates = gathered(
+        (row["file"], (row["words"], row["error"]))
+        for row in rows_of("warnings.csv")  # which is large, and read when a message needs it
+    )
+    return MappingProxyType(candidates)

@@ -519,12 +519,16 @@ def of_fabric(
     elif kind is NicKind.NETDEV:
         nics = _busiest_interfaces(nics)
     else:
-        # Of one that is down now, what it counted shows that it was up.
-        nics = [nic for nic in nics if nic.up is not False or any(nic.counters.values())]
+        nics = [nic for nic in nics if _is_in_use(nic)]
     if expected is not None and len(nics) > expected > 0:
         busiest = sorted(nics, key=lambda nic: -nic.total)[:expected]
         nics = [nic for nic in nics if nic in busiest]
     return replace(traffic, nics=tuple(nics))
+
+
+def _is_in_use(nic: NicTraffic) -> bool:
+    # Of one that is down now, what it counted shows that it was up.
+    return nic.up is not False or any(nic.counters.values())
 
 
 def _chosen_by_name(nics: Iterable[NicTraffic], chosen: Collection[str]) -> list[NicTraffic]:

@@ -320,7 +320,9 @@ def _tcp_beside_idle_nics(moved: Moved, carriers: Moved) -> Iterator[Shown]:
         devices = (nic for nic in traffic.nics if nic.kind in _RDMA_KINDS)
         # The data go over TCP: devices that could carry them, as their links are up, do not.
         idle = [nic.name for nic in devices if nic.up]
-        both_ways = sum(min(nic.tx or 0, nic.rx or 0) for nic in carriers[host].nics)
+        both_ways = 0
+        for nic in carriers[host].nics:
+            both_ways += min(nic.tx or 0, nic.rx or 0)
         if idle and (traffic.rate(both_ways) or 0) >= _JOB:
             names = listed([nic.name for nic in carriers[host].nics])
             yield Shown(host, f"the data go over {names} (TCP) beside idle NICs: {listed(idle)}")

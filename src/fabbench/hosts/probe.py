@@ -265,12 +265,16 @@ def read_topology(
         place = places.get(port.bus, _NOWHERE)
         mtus_of_port = mtus.get(name, {})
         nics[name] = _nic(answer.sysfs, port, place, mtus_of_port)
-    # The PCI address as in /sys; nvidia-smi's domain has eight digits.
-    shown = {f"GPU {gpu.index}": gpu.bus.lower().removeprefix("0000") for gpu in gpus}
     # Without nvidia-smi, the GPUs that /sys shows.
+    shown = {f"GPU {gpu.index}": _bus_in_sysfs(gpu) for gpu in gpus}
     buses = shown or _accelerators(places)
     attached = {name: _gpu(bus, nics, places) for name, bus in buses.items()}
     return attached | nics
+
+
+def _bus_in_sysfs(gpu: Gpu) -> str:
+    """Return the PCI address as in /sys; nvidia-smi's domain has eight digits."""
+    return gpu.bus.lower().removeprefix("0000")
 
 
 _3D_CONTROLLER = "0x0302"

@@ -30,7 +30,7 @@ def fact_text(facts: Facts, name: str, unknown: str = "") -> str:
     return str(facts.get(name, unknown))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Metric:
     """What a number measures. `unit` is its base unit."""
 
@@ -50,7 +50,7 @@ _UNITS = {
     "count": ("wrong", "calls"),
 }
 METRICS: Mapping[str, Metric] = {
-    name: Metric(name=name, unit=unit) for unit, names in _UNITS.items() for name in names
+    name: Metric(name, unit) for unit, names in _UNITS.items() for name in names
 }
 """Every metric; part of the public contract (docs/formats.md)."""
 
@@ -120,7 +120,8 @@ class Finding:
     advice: str = ""
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.meaning} {self.advice}".rstrip()
+        text = f"{self.severity}: {self.meaning} {self.advice}"
+        return text.rstrip()
 
 
 class Damaged(NamedTuple):

@@ -180,7 +180,8 @@ class Variant:
                 settings.append(f"{name} {value}")
         if self.host_network is not None:
             settings.append("host network" if self.host_network else "pod network")
-        settings += (f"{name}={value}" for name, value in environment(self.env).items())
+        for name, value in environment(self.env).items():
+            settings.append(f"{name}={value}")
         return ", ".join(settings) or "no changes"
 
 

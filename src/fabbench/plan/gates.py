@@ -17,7 +17,7 @@ from fabbench.model.units import RATE_UNITS, TIME_UNITS, Sizes, parse_quantity, 
 from fabbench.model.values import frozen
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
-RATIO = Metric(name="ratio", unit="times")
+RATIO = Metric("ratio", "times")
 """The metric of a gate on how many times better than the baseline a column is."""
 CEILING = "%ceiling"
 AT_LEAST = ">="

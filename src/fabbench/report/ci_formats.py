@@ -175,10 +175,14 @@ def _paths_among(sources: Iterable[str]) -> list[str]:
     return sorted(paths, key=len, reverse=True)
 
 
+def _last_parts(path: str, parts: int) -> str:
+    return "/".join(PurePath(path).parts[-parts:])
+
+
 def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
     # Path → as many of its last parts as tell all paths apart, three at most.
     for parts in (1, 2, 3):
-        names = {path: "/".join(PurePath(path).parts[-parts:]) for path in paths}
+        names = {path: _last_parts(path, parts) for path in paths}
         if len({*names.values()}) == len(names):
             break
     return names

@@ -305,7 +305,8 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     header = f"Verdict ({level} interval)"
     if len(comparison.compared) == 1:
         return [header]
-    return [f"{column.label} {header.lower()}" for column in comparison.compared]
+    words = header.lower()
+    return [f"{column.label} {words}" for column in comparison.compared]
 
 
 class _Line(NamedTuple):
@@ -565,5 +566,8 @@ def _column_record(column: ColumnSummary) -> PlainData:
         "variant": str(column.variant) if column.variant is not None else None,
         **picked(column, "source", "outcome", "reasons", "executions"),
         "findings": list(map(asdict, column.findings)),
-        "facts": {name: only(values, list(values)) for name, values in column.facts.items()},
+        "facts": {
+            name: only(values, default=list(values))  # several are a list
+            for name, values in column.facts.items()
+        },
     }

@@ -590,6 +590,7 @@ def _value_panel(
 
 def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     """Yield how many times better each column is than the baseline, with intervals."""
+    few = len(comparison.compared) <= _SHADED
     for index, column in enumerate(comparison.compared):
         points: list[PlotPoint] = []
         for row in section.rows:
@@ -598,7 +599,7 @@ def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterato
             if ratio and test:
                 points.append(PlotPoint(row.size, ratio, test.low, test.high))
         if points:
-            yield PlotLine(column.label, points, index, shaded=len(comparison.compared) <= _SHADED)
+            yield PlotLine(column.label, points, index, shaded=few)
 
 
 def _change_panel(

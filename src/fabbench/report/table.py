@@ -360,7 +360,8 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     table = align_decimals(table)
     fold_to = width if len(table.rows) <= LONG else None  # None: lines are as long as they are
     widths = _narrowed(_widths(table, fold=fold_to is not None), fold_to)
-    grid = _TextGrid(widths=widths, aligns=table.aligns(), fold=bool(fold_to), color=color)
+    aligns = table.aligns()
+    grid = _TextGrid(widths=widths, aligns=aligns, fold=bool(fold_to), color=color)
     head = list(grid.lines(table.header, bold))
     if table.ruled:
         gaps = _GAP * (len(widths) - 1)

@@ -123,7 +123,8 @@ def request(
     plain = without(get_type_hints(RunRequest), _MADE_OF_OPTIONS)
     known = {**declared(Target), **declared(options_there), **declared(work)}
     of_every_run = declared(RunOptions)
-    shared = {name: of_every_run[name] for name in plain.keys() & of_every_run.keys()}
+    names = plain.keys() & of_every_run.keys()
+    shared = {name: of_every_run[name] for name in names}
     given = given_of_file(benchmark, config, {**shared, **known})
     given |= where
     for name, value in options.items():

@@ -9,7 +9,7 @@ ranks). The output of a fabbench script has a column per configuration.
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from pathlib import Path
 from statistics import median
@@ -34,7 +34,6 @@ from fabbench.model.mappings import distinct, gathered, grouped_by, map_values
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
-from fabbench.model.values import frozen
 from fabbench.plan import STORE
 from fabbench.runs.inputs import Source, listed_files, read_source, require_logs, sources_of
 from fabbench.runs.parse_file import parse_together, within
@@ -226,7 +225,7 @@ def _named_nic(log: Log) -> str:
     return in_name[0] if in_name else ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _NicTest:
     """What NICs of the same nodes have in common where their figures can be compared."""
 
@@ -330,7 +329,7 @@ def _nic_test(log: Log, group: RowGroup, size: int, place: str) -> _NicTest:
     """Return the test of a NIC's figure, which is that of other NICs if nothing else differs."""
     besides_nic = [text for name, text in group.key.items() if name != RAIL]
     settings = (*map(log.facts.get, ("qps", "link")), *besides_nic)
-    return _NicTest(metric=group.metric, size=size, hosts=log.hosts, place=place, settings=settings)
+    return _NicTest(group.metric, size, log.hosts, place, settings)
 
 
 def _place_of_nic(source: str, nic: str, *, shared_file: bool) -> str:

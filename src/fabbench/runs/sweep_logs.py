@@ -248,7 +248,7 @@ def _zeros(entry: Log, metric: str) -> Iterator[_Row]:
 
 def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:
     """Return the row of the largest size, the client side of a pair, and the worst NIC."""
-    of_client = [row for row in rows if row[0].labels.get("side") == "client"]  # both sides print
+    of_client = [row for row in rows if _is_of_client(row[0])]  # both sides print
     counting = of_client or rows
     size = max(point.size for point, _ in counting)
     largest = [row for row in counting if row[0].size == size]
@@ -264,3 +264,7 @@ def _in_common(log: Log, point: Point | None) -> str:
     if point:
         words.append(format_size(point.size))
     return ", ".join(words)
+
+
+def _is_of_client(point: Point) -> bool:
+    return point.labels.get("side") == "client"

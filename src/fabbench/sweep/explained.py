@@ -8,11 +8,11 @@ tests. A test that failed is then not fine either.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from fabbench.model.values import frozen
 from fabbench.sweep.beliefs import at_most, by_chance
 from fabbench.sweep.fit import Fit, FittedClass, below_best
 from fabbench.sweep.readings import Flags, Ints
@@ -30,7 +30,7 @@ _EXCLUDED = 0.03
 """Below this chance of so few slow tests, a node is not slow now and then."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Unexplained:
     """Tests of the same nodes, of which some are slow or failed and no suspect says why."""
 
@@ -76,7 +76,7 @@ def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplaine
         for row in np.flatnonzero(odd_of_pair).tolist():
             # Once, and not when the same nodes were tested again.
             once = odd_of_pair[row] == 1 and fine_of_pair[row] >= _AGAIN
-            yield Unexplained(tests=each, row=row, once=bool(once), steady=not has_maybe_flaky[row])
+            yield Unexplained(each, row, bool(once), steady=not has_maybe_flaky[row])
 
 
 def _odd_without_suspect(

@@ -233,7 +233,7 @@ class _Parts:
         return node, self.rails[block - 1]  # before the NICs is a block of the nodes themselves
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Settled:
     """The beliefs, once the typical figures and the noise no longer move."""
 
@@ -344,7 +344,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
         change = abs(states.noise - before)
         if shift < 0.1 * states.noise and change < 0.1 * before:
             break
-    return _Settled(states=states, beliefs=beliefs, likeliest=chances.argmax(axis=1), bad=bad)
+    return _Settled(states, beliefs, chances.argmax(axis=1), bad)
 
 
 def _nics_tested(classes: Iterable[FittedClass], parts: _Parts) -> Sequence[int]:

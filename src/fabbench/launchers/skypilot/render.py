@@ -205,7 +205,8 @@ def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
     fields: dict[str, Any] = {}
     if not nodes.image and not source.request.target.bin_dirs:
         # PATH finds the programs: their paths are replaced by names.
-        fields["programs"] = {path: name for name, path in source.inventory.first.programs.items()}
+        programs = source.inventory.first.programs.items()
+        fields["programs"] = {path: name for name, path in programs}
     if nodes.where is NodeKind.SLURM:
         # --overlap: ranks may use what other steps of the job hold
         gpus = nodes.share.gpus

@@ -99,8 +99,13 @@ def overruling(script: str) -> Names:
     """
     options = _DIRECTIVE.findall(script)
     # Most variables are named after their option; `_VARIABLES` has the others.
-    of_options = {_VARIABLES.get(name) or name.upper().replace("-", "_") for name in options}
+    of_options = {_VARIABLES.get(name) or _as_variable(name) for name in options}
     return tuple(f"SBATCH_{name}" for name in sorted(of_options.union(_OVERRULING)))
+
+
+def _as_variable(option: str) -> str:
+    """Return the end of the name of an option's variable: SBATCH_CPUS_PER_TASK."""
+    return option.upper().replace("-", "_")
 
 
 _SCHEME = "docker://"
