@@ -18,7 +18,7 @@ import click
 from fabbench.catalog.systems import rows_of
 from fabbench.cli import terminal
 from fabbench.model.compat import override
-from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest
+from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest, single_spaced
 from fabbench.model.options import FORMER
 from fabbench.model.plugins import ALIASES
 
@@ -259,7 +259,7 @@ def short_help(ctx: click.Context) -> str:
     example = next((each for each in more if each.startswith("Example:")), "")
     for text in filter(None, (first, example)):
         formatter.write_paragraph()
-        formatter.write_text(textwrap.indent(" ".join(text.split()), "  "))
+        formatter.write_text(textwrap.indent(single_spaced(text), "  "))
     if isinstance(command, click.Group):
         command.format_commands(ctx, formatter)
     _write_options(ctx, formatter, short=True)

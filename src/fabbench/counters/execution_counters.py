@@ -148,8 +148,7 @@ def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> tuple[str, ...]:
 
 def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     """Return how many NICs the ranks of each host are to use; None: all that the fabric has."""
-    ranks_of_steps = [sum(command.ranks for command in step.commands) for step in execution.steps]
-    ranks = max(ranks_of_steps, default=0)
+    ranks = max((step.ranks for step in execution.steps), default=0)
     gpus = sum(host.gpus for host in hosts)
     devices = max(len(host.linked(execution.proof.fabric)) for host in hosts)
     required = execution.proof.nics or None  # 0 asks for no number

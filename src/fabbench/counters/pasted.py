@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fabbench.counters.congestion import Port, Strain, strains
 from fabbench.counters.vocabulary import ERRORS, Meaning, named, resolved
+from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import lazy
 
 _MOST_COUNTERS = 4096
@@ -125,7 +126,7 @@ class PastedCounters:
         if heading is not None:
             # One without a name, such as "NIC statistics:", is of the NIC named before.
             nic = next(filter(None, heading.groups()), self._nic)
-            self._nic = " ".join(nic.split())
+            self._nic = single_spaced(nic)
             # Below a lane ("VL Number 0") of opapmaquery are parts of the port's counters.
             self._is_below_heading = "VL Number" not in text
             return

@@ -34,12 +34,17 @@ def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
 
     Of a longer one, its beginning and its end: errors that wrap others have the reason last.
     """
-    words = " ".join(text.split())
+    words = single_spaced(text)
     if len(words) <= limit:
         return words
     end = limit // 3
     beginning = words[: limit - 1 - end]
     return beginning + "…" + words[-end:]
+
+
+def single_spaced(text: str) -> str:
+    """Return text on one line, with one blank between words."""
+    return " ".join(text.split())
 
 
 def shorten(message: str) -> str:
@@ -180,7 +185,7 @@ def unbroken(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return `text` as `unbroken` does, with runs of blanks collapsed."""
-    return " ".join(unbroken(text.strip()).split())
+    return single_spaced(unbroken(text.strip()))
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.messages import counted, listed, one_line, with_line_feeds
+from fabbench.model.messages import counted, listed, one_line, single_spaced, with_line_feeds
 from fabbench.model.units import Scale, format_decimal, scale
 from fabbench.model.values import frozen
 from fabbench.report.svg import LETTER, Picture, to_svg_file
@@ -64,7 +64,7 @@ def headline(report: SweepReport) -> str:
     """Return the result in a sentence or two."""
     words = {"counted": counted, "listed": listed, "typical": _typical_figures(report)}
     text = rendered("sweep_headline.txt", report=report, diagnosis=report.diagnosis, **words)
-    return " ".join(str(text).split())
+    return single_spaced(str(text))
 
 
 def _typical_figures(report: SweepReport) -> str:

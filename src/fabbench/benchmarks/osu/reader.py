@@ -33,6 +33,7 @@ from fabbench.benchmarks.tables import (
     unknown_columns,
 )
 from fabbench.catalog.systems import rows_of
+from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import Match, lazy
 
 _TITLE = lazy(
@@ -88,7 +89,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 
 def _title(match: Match) -> Events:
-    test = " ".join(match["test"].lower().split())
+    test = single_spaced(match["test"].lower())
     case = _program_of_title(test)
     if case == "hello":  # which measures nothing
         return (Stop(),)

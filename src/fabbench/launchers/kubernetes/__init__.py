@@ -10,6 +10,7 @@ from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
+from fabbench.model.messages import single_spaced
 from fabbench.model.options import IMAGE, RARE, Choice, File, Flag, Seconds, Text, Whole, option
 from fabbench.model.values import frozen
 
@@ -183,7 +184,7 @@ def _current_context(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
+        why = single_spaced(str(error))
         raise MachineError(
             f"The kubeconfig {path} cannot be read: {why}.",
             hint="It was read because no target is set: specify one with --on.",

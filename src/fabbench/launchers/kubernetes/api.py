@@ -23,7 +23,7 @@ from fabbench.launchers.pod_options import Object
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.mappings import without_empty
-from fabbench.model.messages import action, shorten
+from fabbench.model.messages import action, shorten, single_spaced
 from fabbench.model.values import T, frozen
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
@@ -380,7 +380,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:500].rstrip(".")
+    return single_spaced(text)[:500].rstrip(".")
 
 
 @cache

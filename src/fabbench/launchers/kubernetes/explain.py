@@ -16,7 +16,7 @@ from fabbench.launchers.kubernetes.nodes import (
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model import known_messages
 from fabbench.model.known_messages import Explanation
-from fabbench.model.messages import shorten
+from fabbench.model.messages import shorten, single_spaced
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1.
@@ -102,7 +102,7 @@ def _reason_and_message(thing: Object) -> str:
 
 
 def _in_one_line(text: object) -> str:
-    return " ".join(str(text).split())
+    return single_spaced(str(text))
 
 
 def _explain_end(pod: Object, events: Objects) -> Iterator[Explanation]:
