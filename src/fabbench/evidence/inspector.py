@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import INSPECTOR, Damaged, Finding, Labels, Point, Record
-from fabbench.model.mappings import gathered, grouped_by, map_values
+from fabbench.model.mappings import gathered
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -63,7 +63,7 @@ def records(texts: Iterable[str]) -> Iterator[Record]:
     newest = deque(_lines(texts, damaged), maxlen=_MOST)
     # All below stays in this order: of a call, and of calls, the shortest time comes first.
     lines = sorted(newest, key=_TIME)
-    tables = grouped_by(_TABLE, lines)
+    tables = gathered((_TABLE(line), line) for line in lines)
     for (name, ranks, hosts, timing), known in tables.items():
         # Of other collectives, and of sends, a line is a call of its own.
         joins = name in _OF_ALL
@@ -92,7 +92,7 @@ def _lines(texts: Iterable[str], damaged: list[Damaged]) -> Iterator[_Line]:
         match = _LINE.match(text)
         if match:
             fields = match.groupdict("unknown")
-            yield map_values(_number, fields)
+            yield {name: _number(word) for name, word in fields.items()}
         elif text:
             damaged.append(Damaged(number, text[:LONGEST_QUOTE]))
 
@@ -104,7 +104,7 @@ def _number(word: str) -> int | str:
 def _points(calls: Iterable[_Call]) -> Iterator[Point]:
     """Yield the median call of each size, and the slowest, by the rank that came last to each."""
     last = [call[0] for call in calls]
-    sizes = grouped_by(_SIZE, last)
+    sizes = gathered((_SIZE(line), line) for line in last)
     for size in sorted(sizes):
         lines = sizes[size]
         middle = lines[len(lines) // 2]

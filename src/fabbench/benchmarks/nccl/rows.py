@@ -30,7 +30,6 @@ from fabbench.benchmarks.tables import (
 )
 from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Line, Point
-from fabbench.model.mappings import first_of
 from fabbench.model.patterns import lazy
 
 DTYPE_BYTES = {
@@ -110,7 +109,7 @@ def read_header(text: str) -> Sequence[Layout]:
     behind_type = names[names.index("type") + 1 :]
     kind, *sides = _by_side(behind_type)
     kind_columns = read_columns(kind, _COLUMNS)
-    side = read_columns(first_of(sides, ()), _COLUMNS)  # both have the same
+    side = read_columns(sides[0] if sides else (), _COLUMNS)  # both have the same
     metrics = {column.metric for column in side}
     is_side = {"algbw", "busbw"} <= metrics and not metrics.isdisjoint(_CHECKS)
     if not is_side or not {*kind_columns} <= {_REDOP, _ROOT}:

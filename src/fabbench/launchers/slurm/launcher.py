@@ -405,8 +405,8 @@ def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator
         target.options_as(SlurmOptions),
         "sweep" if needs.divided else "run",
         nodes=len(inventory.hosts),
-        tasks=max(inventory.first.gpus if needs.mpi else 0, 1),  # per node: one per GPU
-        gpus=inventory.first.gpus,
+        tasks=_max_ranks(inventory, needs),
+        gpus=inventory.hosts[0].gpus,
         named=named,
         limit_s=None if held_s is None else held_s + _AROUND_S,
         # The job outlives a node that is lost, where others can go on without it
@@ -440,6 +440,11 @@ def _all_idle(all_nodes: SlurmNodes, partition: Partition) -> Names:
             "shows the others."
         )
     return idle
+
+
+def _max_ranks(inventory: Inventory, needs: Needs) -> int:
+    """Return the maximum number of ranks per node: one per GPU."""
+    return max(inventory.hosts[0].gpus if needs.mpi else 0, 1)
 
 
 def _steps_inside(login_node: LoginNode, target: Target) -> JobSteps:

@@ -150,7 +150,7 @@ class SlurmRendering(Rendering):
             plan.benchmark,
             nodes=plan.hosts,
             tasks=most_ranks(plan),
-            gpus=source.inventory.first.gpus,
+            gpus=source.inventory.hosts[0].gpus,
             named=chosen,
             limit_s=longest_s(plan),
         )
