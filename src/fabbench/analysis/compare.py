@@ -536,7 +536,7 @@ def _plateau_sizes(section: ComparisonSection, column: int) -> Sequence[int]:
     levels = {row.size: _level_of_both(row, column) for row in rows}
     if section.metric.lower_is_better:
         levels = {size: 1 / level for size, level in levels.items()}  # larger is better
-    peak = max(levels, key=lambda size: levels[size])
+    peak = max(levels, key=levels.__getitem__)
     least = _PLATEAU * levels[peak]
     sizes: list[int] = []
     for size, level in levels.items():

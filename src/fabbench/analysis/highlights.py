@@ -347,7 +347,7 @@ class RailFigures(NamedTuple):
     def slowest(self) -> str:
         """The device with the worst figure."""
         worst = max if self.metric.lower_is_better else min
-        return worst(self.figures, key=lambda device: self.figures[device])
+        return worst(self.figures, key=self.figures.__getitem__)
 
     def lagging(self) -> Mapping[str, float]:
         """Return the rails that stand out.

@@ -15,7 +15,7 @@ from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.mappings import distinct, first_of
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, with_remark
 
 _MAX_NAMED = 8
 
@@ -77,9 +77,8 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
     target = with_image(target, benchmark, needs.fabrics)
     # GPUs are only missed if a benchmark was named that needs them
     required = replace(needs, gpus=needs.gpus and given["benchmark"] is not None)
-    where = target.name
-    if names := target.hosts[: target.nodes]:
-        where = f"{where} ({listed(names, _MAX_NAMED)})"
+    names = listed(target.hosts[: target.nodes], _MAX_NAMED)
+    where = with_remark(target.name, names)
     terminal.notify(f"Target {where}: {reason}.")
     with terminal.changing() as progress:
         examined = launcher.examine(target, needs, deep=given["deep"], progress=progress)

@@ -41,7 +41,13 @@ if TYPE_CHECKING:
     from fabbench.runs.inputs import Source
 
 
-_INPUTS = click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
+_INPUTS = click.argument(
+    "inputs",
+    metavar="LOG|RUN...",
+    nargs=-1,
+    required=True,
+    type=click.Path(),
+)
 
 
 @click.command("parse", cls=LogCommand)

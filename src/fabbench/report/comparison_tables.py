@@ -216,7 +216,7 @@ def section_table(
     comparison: Comparison,
     sections: Sequence[ComparisonSection],
     *,
-    terminal: bool = False,
+    terminal: bool,
     live: bool = False,
 ) -> Table:
     """Return the table of sections that share it: those of one key, or of its rails.

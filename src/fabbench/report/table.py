@@ -287,9 +287,7 @@ def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | No
     return "".join(terminal_pieces(tables, color=color, width=width))
 
 
-def terminal_pieces(
-    tables: Iterable[Table], *, color: bool = False, width: int | None = None
-) -> Iterator[str]:
+def terminal_pieces(tables: Iterable[Table], *, color: bool, width: int | None) -> Iterator[str]:
     """Write tables as `to_terminal` does, piece by piece."""
     for index, table in enumerate(tables):
         if index:

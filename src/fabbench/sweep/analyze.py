@@ -200,7 +200,7 @@ def _slow_groups(
     speeds = _speeds_of_groups(fitted, fitted.groups)  # by number of the group; larger is faster
     if len(speeds) < 2:
         return
-    fastest = max(speeds, key=lambda number: speeds[number])
+    fastest = max(speeds, key=speeds.__getitem__)
     best = groups[fastest]  # `groups` are in the order of their numbers
     which = "other" if len(speeds) == 2 else "fastest"
     for number, speed in speeds.items():
