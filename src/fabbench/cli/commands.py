@@ -202,13 +202,22 @@ def _rows_by_section(ctx: click.Context, *, short: bool) -> Mapping[str, list[He
         record = option.get_help_record(ctx)
         if record is None or (short and not _is_common(command, option)):
             continue
-        section = command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
+        section = _section_of(command, option)
         row = _as_set(record) if section == _SET else record
         if short:
             row = _shortened_row(*row)
-            section = section if section in _SECTION_ORDER else _WHERE
+            section = _common_section(section)
         sections[section].append(row)
     return sections
+
+
+def _section_of(command: click.Command, option: click.Parameter) -> str:
+    return command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
+
+
+def _common_section(section: str) -> str:
+    """Return the section of ``-h`` for one of ``--help``."""
+    return section if section in _SECTION_ORDER else _WHERE
 
 
 def _as_set(row: HelpRow) -> HelpRow:

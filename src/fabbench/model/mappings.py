@@ -35,7 +35,10 @@ def without_none(values: Mapping[KeyT, ValueT | None]) -> dict[KeyT, ValueT]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def without(values: Mapping[KeyT, ValueT], keys: Container[KeyT]) -> dict[KeyT, ValueT]:
+def without(
+    values: Mapping[KeyT, ValueT],
+    keys: Container[KeyT],
+) -> dict[KeyT, ValueT]:
     """Return the values of all keys but some."""
     return {key: value for key, value in values.items() if key not in keys}
 
@@ -57,7 +60,10 @@ def gathered(
     return values_of
 
 
-def grouped_by(key: Callable[[ValueT], KeyT], values: Iterable[ValueT]) -> dict[KeyT, list[ValueT]]:
+def grouped_by(
+    key: Callable[[ValueT], KeyT],
+    values: Iterable[ValueT],
+) -> dict[KeyT, list[ValueT]]:
     """Return key → the values that have it; both in the order in which the values come."""
     return gathered((key(value), value) for value in values)
 
