@@ -15,7 +15,7 @@ is in no document at all.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -90,14 +90,12 @@ def listed(names: Sequence[str], limit: int = 4) -> str:
     return f"{first} and {more} more" if more > 0 else first
 
 
-def key_words(key: Mapping[str, str], without: Collection[str] = ()) -> list[str]:
-    """Return what a key states, but for some of its fields: ``dtype float``, ``redop unknown``."""
-    words: list[str] = []
+def key_words(key: Mapping[str, str], without: Collection[str] = ()) -> Iterator[str]:
+    """Yield what a key states, but for some of its fields: ``dtype float``, ``redop unknown``."""
     for name, value in key.items():
         if name not in without:
             known = value or "unknown"
-            words.append(f"{name} {known}")
-    return words
+            yield f"{name} {known}"
 
 
 def nearest(text: str, known: Iterable[str]) -> str:

@@ -142,7 +142,10 @@ def hold(
         lost = _start_agents(by_name, needs)
         machines = [each for each in machines if each.name not in lost]
         inventory = without(inventory, lost)
-        _warn_of_others(machines)
+        if busy := neighbors(machines):
+            logging.getLogger(__name__).warning(
+                "Warning: fabbench already runs on %s: both get worse figures.", listed(busy)
+            )
         with _agent_for_mpirun(inventory, machines, needs) as agent:
             # More than one host of each machine: they are virtual, and it is the only machine.
             hosts_each = len(inventory.hosts) // len(machines)
@@ -188,14 +191,6 @@ def without(inventory: Inventory, lost: Reasons) -> Inventory:
     left = [at for at, name in enumerate(inventory.names) if name not in lost]
     unreachable = {**inventory.unreachable, **lost}
     return replace(inventory.part(left), unreachable=unreachable)
-
-
-def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
-    """Notify the user of other runs of fabbench on the machines."""
-    if busy := neighbors(machines):
-        logging.getLogger(__name__).warning(
-            "Warning: fabbench already runs on %s: both get worse figures.", listed(busy)
-        )
 
 
 def _agent_for_mpirun(
