@@ -4,8 +4,8 @@ No process is started and no machine is contacted. Everything else is done as by
 and `fabbench run`.
 """
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fabbench.hosts.check import HostRelations, Progress
@@ -83,7 +83,7 @@ class ReplayLauncher(Launcher):
     allocation: Allocation
     name: str = "replay"
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
         """Yield the allocation, whatever is requested."""
         del target, needs

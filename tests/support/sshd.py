@@ -75,7 +75,9 @@ class Sshd:
         words = [*lines, *(f"{key} {value}" for key, value in usual.items() if key not in given)]
         config = folder / "config"
         config.write_text(f"Host {name}\n" + "".join(f"  {line}\n" for line in words))
-        return SshHost(name, SshOptions(ssh_config=config, accept_new_host_keys=accept_new))
+        return SshHost(
+            name=name, options=SshOptions(ssh_config=config, accept_new_host_keys=accept_new)
+        )
 
     def children(self) -> list[int]:
         """The processes that serve connections, and what they started."""

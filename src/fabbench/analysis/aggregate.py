@@ -12,8 +12,9 @@ from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, gathered, map_values
 from fabbench.model.units import Scale, scale
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
@@ -57,7 +58,7 @@ _Pooled: TypeAlias = "dict[Key, list[list[Row]]]"
 """Key → for each column, its rows that have this key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     """What is compared: the logs of one configuration, or of one file. Several logs are repeats."""
 
@@ -202,7 +203,7 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
     figures = {}
     for size, by_execution in sorted(values.items()):
         every = [value for each in by_execution.values() for value in each]
-        medians = {execution: median(each) for execution, each in by_execution.items()}
+        medians = map_values(median, by_execution)
         figures[size] = Figure(
             median(every),
             n=len(every),
@@ -302,7 +303,7 @@ def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
     return next(filter(multiples, steps), 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RowGroup:
     """The rows of one section."""
 

@@ -9,7 +9,7 @@ one table each, with a metric that suits it.
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from fabbench.analysis.aggregate import (
@@ -43,8 +43,9 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, one_named, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, fact_text, status_of
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, gathered, map_values
 from fabbench.model.units import Scale
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
@@ -63,7 +64,7 @@ BASE = -1
 """The index of the baseline among columns: it is the last one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnSummary:
     """What is known of one column as a whole."""
 
@@ -95,7 +96,7 @@ class ColumnSummary:
         return self.hidden < self.executions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparisonRow:
     """One size. `figures` and `ratios` have one element per column."""
 
@@ -117,7 +118,7 @@ class ComparisonRow:
         return test.verdict if test else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plateau:
     """The sizes next to the peak that are at most 10 % worse, as one figure against the base.
 
@@ -130,7 +131,7 @@ class Plateau:
     test: RowTest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparisonSection:
     """The rows of one key, which become one table. Values are in the metric's base unit."""
 
@@ -163,7 +164,7 @@ class ComparisonSection:
         return overall(verdict for row in self.rows if (verdict := row.verdict(column)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison:
     """Columns side by side."""
 
@@ -182,6 +183,11 @@ class Comparison:
     def base(self) -> ColumnSummary:
         """The column with which the others are compared."""
         return self.columns[BASE]
+
+    @property
+    def compared(self) -> Sequence[ColumnSummary]:
+        """The columns but the baseline, which is the last."""
+        return self.columns[:-1]
 
     def common(self, name: str) -> str:
         """Return the value of a field that every column with figures states.
@@ -295,7 +301,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     unusable: Collection[Outcome] = UNUSABLE,
     partial: Collection[Outcome] = (),
     *,
-    level: float = LEVEL,
+    level: float,
 ) -> tuple[ComparisonSection, ...]:
     """Pair figures by a metric (None: each section's own).
 
@@ -386,7 +392,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         reasons=distinct(map(_outcome_and_reason, bad)),
         not_ok=len(bad),
         executions=len(column.logs) - reading.copies,
-        facts={name: distinct(values) for name, values in facts.items()},
+        facts=map_values(distinct, facts),
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
         hidden=len(reading.hidden),
@@ -530,7 +536,7 @@ def _plateau_sizes(section: ComparisonSection, column: int) -> Sequence[int]:
     levels = {row.size: _level_of_both(row, column) for row in rows}
     if section.metric.lower_is_better:
         levels = {size: 1 / level for size, level in levels.items()}  # larger is better
-    peak = max(levels, key=lambda size: levels[size])
+    peak = max(levels, key=levels.__getitem__)
     least = _PLATEAU * levels[peak]
     sizes: list[int] = []
     for size, level in levels.items():

@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
 from fabbench.analysis.statistics import dot, median
-from fabbench.model.log import Labels, Log, Point
+from fabbench.model.log import Log, Point
 from fabbench.model.mappings import gathered
+from fabbench.model.messages import key_words
 
 _LEAST = 4  # points of a regime
 _MOST = 3  # regimes
@@ -94,7 +95,7 @@ def _samples(points: Iterable[Point]) -> Iterator[tuple[_Kind, _Sample]]:
         if time and not metric:
             rate = point.size / time
         if rate and point.size:  # without a rate the time is infinite
-            kind = _Kind(_label_words(point.labels), metric or OF_TIME)
+            kind = _Kind(" ".join(key_words(point.labels)), metric or OF_TIME)
             took = time or point.size / rate
             yield kind, _Sample(point.size, took, rate)
 
@@ -111,11 +112,6 @@ def series_of(log: Log) -> list[Curve]:
         step = printed_step(str(log.benchmark), kind.metric, printed)
         curves.append(_curve(kind, samples, step))
     return sorted(curves, key=lambda curve: -len(curve.sizes))
-
-
-def _label_words(labels: Labels) -> str:
-    pairs = (f"{name} {value}" for name, value in labels.items())
-    return " ".join(pairs)
 
 
 def _curve(kind: _Kind, samples: Iterable[_Sample], rate_step: float) -> Curve:

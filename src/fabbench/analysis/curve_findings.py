@@ -10,7 +10,7 @@ from fabbench.analysis.dips import Noise, dip
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import INSPECTOR, Finding, Log, fact_text
-from fabbench.model.units import format_size, scale
+from fabbench.model.units import format_quantity, format_size, scale
 
 _LEAST = 4
 """Sizes of a curve that is judged."""
@@ -33,12 +33,11 @@ def curve_line(log: Log) -> str:
     regimes = fit(series[0]) if series else ()
     if not regimes:
         return ""
-    latency = regimes[0].start
-    start = scale("s", latency).quantity(latency)
+    start = format_quantity(regimes[0].start, "s")
     text = f"{start} to start"
     rates = [each.rate for each in regimes if not math.isinf(each.rate)]
     if rates:
-        fastest = scale("B/s", max(rates)).quantity(max(rates))
+        fastest = format_quantity(max(rates), "B/s")
         text += f", {fastest} at most"
     later = [format_size(each.first) for each in regimes[1:]]
     begins = ", ".join(later)

@@ -6,7 +6,7 @@ that its log does not exclude.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, StrEnum, auto
 from functools import partial
 
@@ -17,6 +17,7 @@ from fabbench.catalog.systems import NVLINK, rows_of
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale, format_decimal, format_ends, format_size
+from fabbench.model.values import frozen
 
 SLACK = 1.03
 """More than this factor above the ceiling is impossible; less is rounding of nominal rates."""
@@ -67,7 +68,7 @@ class Assessment(StrEnum):
     UNKNOWN = "no-published-figure"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Expectation:
     """One configuration and what was expected of it, in base units."""
 
@@ -169,7 +170,7 @@ class Expectation:
             known = [format_size(size) for size in sorted(filter(None, sizes))]
             figures = " at ".join(filter(None, [figures, " and ".join(known)]))
         nodes = sorted({figure.nodes or 0 for figure in self.figures})
-        systems = dict.fromkeys(figure.system for figure in self.figures)
+        systems = distinct(figure.system for figure in self.figures)
         words = self.setting.described(nodes, systems)
         return f"Published for {words}: {figures}."
 

@@ -86,7 +86,7 @@ def versions_of(column: ColumnSummary) -> tuple[str, ...]:
     """Return the facts of a column that are versions, in the order in which they are written."""
     benchmarks = column.fields["benchmark"] or ("",)
     names = (name for benchmark in benchmarks for name in benchmark_named(benchmark).versions)
-    return tuple(name for name in dict.fromkeys(names) if name in column.facts)
+    return tuple(name for name in distinct(names) if name in column.facts)
 
 
 def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -226,7 +226,7 @@ def _common_facts(columns: Sequence[ColumnSummary]) -> Iterator[str]:
 
 def _fact_names(columns: Sequence[ColumnSummary]) -> list[str]:
     """Return the names of facts that are worth a note, in order of appearance."""
-    names = dict.fromkeys(chain.from_iterable(column.facts for column in columns))
+    names = distinct(chain.from_iterable(column.facts for column in columns))
     return [name for name in names if name not in _QUIET]
 
 

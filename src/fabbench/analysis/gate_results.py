@@ -1,9 +1,9 @@
 """The results of gates: a sentence for each breach, and one state for each gate."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from fabbench.model.errors import Exit
+from fabbench.model.values import frozen
 
 
 class GateState(StrEnum):
@@ -17,7 +17,7 @@ class GateState(StrEnum):
     PASSED = "passed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateResult:
     """The findings of one gate, as sentences."""
 
@@ -28,7 +28,7 @@ class GateResult:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Verdict:
     """The findings of the gates, as sentences."""
 

@@ -20,7 +20,13 @@ from fabbench.analysis.compare import (
 )
 from fabbench.analysis.statistics import Difference, RowTest
 from fabbench.model.log import Outcome
-from fabbench.model.units import format_bounds, format_change, format_ends, format_size, scale
+from fabbench.model.units import (
+    format_bounds,
+    format_change,
+    format_ends,
+    format_quantity,
+    format_size,
+)
 
 _MAX_QUOTED = 3  # columns besides the base that are quoted
 _MAX_SPANS = 3
@@ -258,7 +264,7 @@ def _figure_words(
         return f"{label} -{doubt}"
     took = row.times[column] if row.times else None
     if took is not None and section.scale.text(figure.value) == "0":
-        time = scale("s", took.value).quantity(took.value)
+        time = format_quantity(took.value, "s")
         return f"{label} {time}{doubt}"
     value = section.scale.quantity(figure.value)
     return f"{label} {value}{doubt}"

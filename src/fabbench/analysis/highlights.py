@@ -9,7 +9,6 @@ columns lacks are not compared.
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from fabbench.analysis.compare import (
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest, mean
 from fabbench.model.log import Metric, Outcome
 from fabbench.model.units import format_bounds, format_change, format_percent, format_size
+from fabbench.model.values import frozen
 
 RANGE_FACTOR = 3.0
 MAX_RANGES = 5
@@ -51,7 +51,7 @@ _TRENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Highlight:
     """One range of sizes of one column against the base. Sizes in bytes."""
 
@@ -70,7 +70,7 @@ class Highlight:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Range:
     column: int
     rows: tuple[ComparisonRow, ...]
@@ -78,7 +78,7 @@ class _Range:
 
     def __add__(self, other: "_Range") -> "_Range":
         rows = self.rows + other.rows
-        return _Range(self.column, rows, self.trends | other.trends)
+        return _Range(column=self.column, rows=rows, trends=self.trends | other.trends)
 
     @property
     def trend(self) -> Trend:
@@ -142,7 +142,7 @@ def _column_highlights(comparison: Comparison, index: int, column: int) -> Itera
         trend = _trend(section, row, column)
         if trend is None:
             continue
-        single = _Range(column, (row,), frozenset({trend}))
+        single = _Range(column=column, rows=(row,), trends=frozenset({trend}))
         # From the largest size down: the first range is the one with the next larger sizes.
         if ranges and single.takes(ranges[0]):
             ranges[0] = single + ranges[0]
@@ -347,7 +347,7 @@ class RailFigures(NamedTuple):
     def slowest(self) -> str:
         """The device with the worst figure."""
         worst = max if self.metric.lower_is_better else min
-        return worst(self.figures, key=lambda device: self.figures[device])
+        return worst(self.figures, key=self.figures.__getitem__)
 
     def lagging(self) -> Mapping[str, float]:
         """Return the rails that stand out.

@@ -5,7 +5,6 @@ Pure.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabbench.analysis.change_points import FEWEST, watched
@@ -13,6 +12,7 @@ from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Sizes
+from fabbench.model.values import frozen
 
 NOTICED = 0.1
 """The loss of which a series says after how many runs it would be seen."""
@@ -32,7 +32,7 @@ class HistoryPoint(NamedTuple):
     """What `created` is from; of a log file: `log`, `name` (of the file) or `mtime`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LevelChange:
     """A change of level, at the first run that has the new one."""
 
@@ -55,7 +55,7 @@ class LevelChange:
         return self.after / self.before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Series:
     """The runs of one key, the oldest first."""
 
@@ -79,7 +79,7 @@ class Series:
         return median(point.value for point in self.points)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class History:
     """The series of one metric."""
 

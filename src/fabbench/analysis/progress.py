@@ -11,6 +11,7 @@ from fabbench.analysis.compare import Column, Comparison, compare
 from fabbench.analysis.statistics import mean
 from fabbench.model.errors import FabbenchError
 from fabbench.model.log import Log, Outcome, Point
+from fabbench.model.mappings import map_values
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_size
@@ -125,7 +126,7 @@ class RunProgress:
         An execution takes as long as the earlier ones of its configuration did. The first is
         extrapolated from the sizes that it has measured.
         """
-        usual_s = {label: mean(took) for label, took in self._took.items()}
+        usual_s = map_values(mean, self._took)
         rest = 0.0
         if self.current is not None:
             label = self.current.configuration.label

@@ -4,7 +4,7 @@ System, nodes, GPUs, NICs, fabric. Pure.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ComparisonSection
@@ -13,6 +13,7 @@ from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published
 from fabbench.catalog.systems import GpuLink, System, gpu_links, system
 from fabbench.model.fabrics import RDMA
 from fabbench.model.log import INSPECTOR, Facts, Log, Metric, fact_text
+from fabbench.model.values import frozen
 
 PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
 """Benchmarks whose rows are of one NIC each."""
@@ -30,7 +31,7 @@ _SHOWN = (*RDMA, "tcp", "ofi-tcp", "shm")
 """Fabrics in the order in which they are looked for in a log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setting:
     """What one configuration ran on."""
 

@@ -12,12 +12,15 @@ execution hides nothing. docs/honest-numbers.md explains the choice.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import chain
 from operator import mul
 from typing import NamedTuple, TypeAlias
+
+from fabbench.model.mappings import map_values
+from fabbench.model.values import frozen
 
 LEVEL = 0.05
 """The maximum chance of any false difference in a table of equal configurations."""
@@ -69,7 +72,7 @@ class Estimate(NamedTuple):
         return self.difference - t_quantile(level, self.freedom) * self.error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TwoSamples:
     """The executions of two configurations at one size."""
 
@@ -174,7 +177,7 @@ Pairs: TypeAlias = Mapping[int, TwoSamples]
 """Size → the executions of both sides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RowTest:
     """What is known about the ratio at one size."""
 
@@ -227,7 +230,7 @@ def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) 
     one_sided = _MARGIN * level / 2  # of each way; a margin is left for noise that is not normal
     differs = any_above(complete, one_sided, together) or any_above(opposite, one_sided, mirrored)
     test = partial(_row_test, level=level, differs=differs)
-    sizes = {size: test(pair) for size, pair in complete.items()}
+    sizes = map_values(test, complete)
     if together is None:
         return TableTest(sizes, plateau=None, ratio=None)
     return TableTest(sizes, test(together), _ratio(together.middle))

@@ -10,10 +10,10 @@ one that is likely slower nowhere has to beat no more than the default: it may b
 only ever drops arms: no false "better" comes of it, so that it need not be as sure.
 """
 
-import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
@@ -89,7 +89,7 @@ class Tuning:
 
     def gains(self) -> list[Gain]:
         """Return what leads in each range of neighboring sizes, in order."""
-        ranges = itertools.groupby(
+        ranges = groupby(
             self.leaders,
             lambda cell: (cell.case, self.leaders[cell]),
         )

@@ -16,6 +16,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import networks
 from fabbench.model.log import METRICS, Line, Marker, Point, Record
+from fabbench.model.mappings import distinct
 from fabbench.model.plugins import Plugins
 from fabbench.model.signature import Signature
 
@@ -258,9 +259,8 @@ class Benchmark(ABC):
 
     def printed_metrics(self, work: Any) -> Sequence[str]:
         """Return every metric that a work may print, those of its first case first."""
-        return tuple(
-            dict.fromkeys(name for case in self.cases(work) for name in self.metrics_of(case))
-        )
+        names = (name for case in self.cases(work) for name in self.metrics_of(case))
+        return distinct(names)
 
     def printed_sizes(self, work: Any, hosts: "Sequence[Host]") -> Sequence[int]:
         """Return every size that a work may print; empty: unknown, as without hosts."""

@@ -52,12 +52,13 @@ from fabbench.benchmarks.tables import (
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.values import frozen
 
 NEVER = re.compile("(?!)")
 _MOST_FAILURES = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """The tables of one benchmark."""
 

@@ -23,6 +23,7 @@ from fabbench.benchmarks.tables import (
     unknown_columns,
 )
 from fabbench.model.log import Facts, MutableFacts, fact_text
+from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import Match, lazy
 
 _MIB = float(1 << 20)
@@ -77,7 +78,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         skipped = _SKIPPED.fullmatch(text)
         if skipped is not None:
             # A size that IMB left out, or data that are wrong.
-            note = Note("skipped", " ".join(text.split()))
+            note = Note("skipped", single_spaced(text))
             return (note, Wrong()) if skipped["wrong"] else (note,)
     heading = _HEADING.fullmatch(text)
     if heading is None:

@@ -14,6 +14,7 @@ from fabbench.benchmarks.consistency import Printed, printed
 from fabbench.benchmarks.findings import finding
 from fabbench.catalog.systems import rows_of
 from fabbench.model.log import METRICS, Finding, Labels, Line, Point, Record
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import expand, lazy
 
@@ -367,7 +368,7 @@ def _in_order(stats: Sequence[str], figures: Figures) -> bool:
     Statistics that are not printed are passed over.
     """
     ascending = [figures[stat] for stat in stats if stat in figures]
-    for metric in ascending[0] if ascending else ():
+    for metric in first_of(ascending, ()):
         values = [of_stat[metric] for of_stat in ascending if metric in of_stat]
         if not consistency.is_ordered(*values):
             return False

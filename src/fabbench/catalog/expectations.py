@@ -7,7 +7,6 @@ Conflicting figures are kept.
 import math
 from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from fabbench.catalog.systems import records, rows_of
 from fabbench.model.fabrics import INTRA_HOST, networks, providers
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
+from fabbench.model.values import frozen
 
 SAME_CASE: Mapping[str, str] = {
     **dict.fromkeys(("allreduce", "reduction", "allr"), "all_reduce"),
@@ -58,7 +58,7 @@ class Role(StrEnum):
     """A number that a tool prints but that is not a rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Published:
     """One published figure, in its metric's base unit. None and empty text: not stated, or any."""
 

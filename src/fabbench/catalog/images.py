@@ -5,12 +5,13 @@ The files are images.csv, cuda.csv and folders.csv.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from fabbench.catalog.systems import records, rows_of
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
+from fabbench.model.mappings import distinct
+from fabbench.model.values import frozen
 
 REPOSITORY = "public.ecr.aws/hpc-cloud/nccl-tests"
 DEFAULT = f"{REPOSITORY}:cuda13.0.2-efa1.48.0-ofiv1.19.0-ncclv2.30.4-1-testsv2.18.3"
@@ -21,7 +22,7 @@ Pinned, as ``latest`` moves.
 _CUDA = re.compile(r"(?:\bcu(?:da)?-?|:(?=[\d.]+-(?:devel|runtime|base)))(1\d)\.?\d")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Image:
     """An image, as images.csv documents it.
 
@@ -182,7 +183,7 @@ def with_libraries(
     if not paths and not folders:
         return tuple(argv)
     program_paths = [*folders, *(below(path, "bin") for path in paths)]
-    programs = ":".join(dict.fromkeys(program_paths))
+    programs = ":".join(distinct(program_paths))
     libraries = ":".join(library_folders(paths) if paths else folders)
     # The script puts both before what is set, and becomes the program.
     return ("sh", "-c", _SET_PATHS, "sh", programs, libraries, *argv)

@@ -9,7 +9,7 @@ IPC_LOCK, for registering memory, and no privilege. Others need more, and are de
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
@@ -21,6 +21,7 @@ from fabbench.catalog.systems import System
 from fabbench.model import records
 from fabbench.model.errors import RequestError
 from fabbench.model.mappings import Variables
+from fabbench.model.values import frozen
 
 EFA = "vpc.amazonaws.com/efa"
 
@@ -188,7 +189,7 @@ _SHM_FOR_GPU = _GIB
 """NCCL's ranks of one node and Open MPI use well below this in /dev/shm."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PodResources:
     """What each pod of a run requests; limits are the same, except that CPUs have none."""
 

@@ -5,7 +5,6 @@ instead of falling back to another.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
@@ -52,16 +51,6 @@ class NcclEnvironment(NamedTuple):
     unset: tuple[str, ...] = ()
 
 
-@cache
-def _rows() -> Sequence[Mapping[str, str]]:
-    """Return the rows of nccl_environment.csv."""
-    return [*rows_of("nccl_environment.csv")]
-
-
-def _is_for(fabrics: str, fabric: str) -> bool:
-    return not fabrics or fabric in fabrics.split()
-
-
 def environment(
     fabric: str, hosts: Sequence[Host], *, debug: str = "INFO", devices: Sequence[str] = ()
 ) -> NcclEnvironment:
@@ -71,7 +60,11 @@ def environment(
     NCCL_DEBUG. `devices`, if any, are the only ones to use. Variables that programs could inherit
     and that would change what is measured are to be unset.
     """
-    rows = [row for row in _rows() if _is_for(row["fabrics"], fabric)]
+    rows = [
+        row
+        for row in rows_of("nccl_environment.csv")  # of every fabric where a row names none
+        if fabric in (row["fabrics"] or fabric).split()
+    ]
     network = {row["variable"]: row["value"] for row in rows if row["value"]}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),  # the platform's, of all hosts

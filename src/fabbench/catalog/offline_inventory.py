@@ -20,7 +20,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import System, require_system
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, first_of, without
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan, Variant
 
@@ -58,7 +58,8 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         # Only AWS's machines and images have programs in folders that are known.
         needs = replace(needs, folders={})
         mpirun = "mpirun"
-    unnamed = [_unnamed_device(number) for number in range(1, nics.number + 1)]
+    numbers = range(1, nics.number + 1)
+    unnamed = (f"{_UNNAMED_DEVICE}{number}}}" for number in numbers)
     devices = needs.devices or tuple(unnamed)
     name = node_type.name if node_type else ""
     has_efa = bool(devices) and nics.link == "efa"
@@ -76,7 +77,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         gpu_model=node_type.gpu_model if node_type else "",
         instance_type=name,
         programs=programs,
-        searched={name: places for name, places in folders.items() if name not in programs},
+        searched=without(folders, programs),
         # As the EFA installer has it, and assumed elsewhere
         mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
     )
@@ -88,7 +89,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts)
         for variant in target.variants
     }
-    first = next(iter(views.values()), tuple(hosts))
+    first = first_of(views.values(), tuple(hosts))
     return Inventory(target=target.name, hosts=first, image=image, variants=views)
 
 
@@ -113,10 +114,6 @@ def _names(nodes: int, instance_type: str, target: Target) -> Iterator[str]:
     for number in range(1, nodes + 1):
         is_named = number <= len(target.hosts)
         yield target.hosts[number - 1] if is_named else f"host {number}{of_type}"
-
-
-def _unnamed_device(number: int) -> str:
-    return f"{_UNNAMED_DEVICE}{number}}}"
 
 
 class _Nics(NamedTuple):

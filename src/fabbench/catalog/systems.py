@@ -8,16 +8,14 @@ MaximumEfaInterfaces; results are per region.
 import csv
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
 from fabbench.model.templates import text_of
-
-T = TypeVar("T")
+from fabbench.model.values import T, frozen
 
 RACKS = ("GB200", "GB300")
 """GPUs whose NVLink connects the hosts of a rack."""
@@ -31,7 +29,7 @@ With in-switch reduction.
 _GBPS = 1e9 / 8  # One Gb/s, in bytes per second
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class System:
     """A kind of node: a row of systems.csv. None and empty text mean: no source states it."""
 
@@ -149,10 +147,12 @@ def records(
         yield msgspec.convert(values, kind, strict=False)  # numbers are texts in a table
 
 
-def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[str, str]]:
+@cache
+def rows_of(name: str, package: str = "fabbench.catalog") -> Sequence[Mapping[str, str]]:
     """Return the rows of a file of the catalog, or of another package, without its comments."""
     lines = text_of(package, name).splitlines()
-    return csv.DictReader(line for line in lines if not line.startswith("#"))
+    rows = (line for line in lines if not line.startswith("#"))
+    return list(csv.DictReader(rows))
 
 
 def system(name: str) -> System | None:
@@ -195,7 +195,7 @@ def _similar(name: str) -> str:
     return f"Known are EC2's types with EFA, and {names}."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GpuLink:
     """What connects GPUs of one model inside a node: a row of gpus.csv."""
 

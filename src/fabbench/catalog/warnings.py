@@ -47,7 +47,8 @@ def _index() -> Mapping[str, list[tuple[str, str]]]:
 
     That is whether an error follows: `yes` if it always does.
     """
-    rows = list(rows_of("warnings.csv"))
-    files = (row["file"] for row in rows)
-    candidates = ((row["words"], row["error"]) for row in rows)
-    return MappingProxyType(gathered(zip(files, candidates, strict=True)))
+    candidates = gathered(
+        (row["file"], (row["words"], row["error"]))
+        for row in rows_of("warnings.csv")  # which is large, and read when a message needs it
+    )
+    return MappingProxyType(candidates)

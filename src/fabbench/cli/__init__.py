@@ -3,7 +3,6 @@
 Errors become a message and an exit status here, and nowhere else.
 """
 
-import contextlib
 import errno
 import importlib
 import os
@@ -11,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -141,7 +141,7 @@ def _write_section(
 def _print_os_error(ctx: click.Context, error: OSError) -> None:
     """Say what could not be written or read; nothing of a pipe that nobody reads any more."""
     # The output's other end is closed, or full: discard what is still buffered, or exit fails, too.
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
     if error.errno == errno.ENOMEM:
@@ -160,13 +160,13 @@ def _exit_interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
     ctx.exit(Exit.INTERRUPTED)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _internal_errors() -> Iterator[None]:
     """Report an exception that is not a `FabbenchError`, and end with `Exit.INTERNAL`."""
     try:
         yield
     except OSError as error:  # from output outside of commands, such as --help
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             click.echo(
                 f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.",
                 err=True,
@@ -179,7 +179,7 @@ def _internal_errors() -> Iterator[None]:
         raise SystemExit(Exit.INTERNAL) from None
 
 
-@contextlib.contextmanager
+@contextmanager
 def failures_of_process() -> Iterator[None]:
     """Report exceptions of threads, and those that Python cannot raise (in finalizers).
 
@@ -226,11 +226,11 @@ def _report_internal(error: BaseException) -> None:
         "Hint: Report it: the command line, and everything from here on.",
         without_secrets(text).rstrip(),
     )
-    with contextlib.suppress(OSError, ValueError):  # standard error is closed, or full
+    with suppress(OSError, ValueError):  # standard error is closed, or full
         click.echo("\n".join(lines), err=True)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Write warnings of plug-ins as sentences, without the source location."""
     with warnings.catch_warnings():

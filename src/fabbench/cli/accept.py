@@ -22,6 +22,8 @@ from fabbench.cli.run_command import (
 from fabbench.cli.sweep_command import DiagnosisOptions
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import Exit, RequestError
+from fabbench.model.mappings import without
+from fabbench.model.messages import with_line_feeds
 from fabbench.model.options import declared
 from fabbench.report.certificate import EXITS, State, render_certificate
 from fabbench.report.sweep_report import cordon_command
@@ -100,7 +102,7 @@ def command(
         certificate = Acceptance(request, how, line.resumed, *shown).accept()
     if program := value_of(line.given, "print_cordon"):
         lines = [cordon_command(program, *each) for each in certificate.bad_nodes.items()]
-        terminal.write_drawn("".join(f"{line}\n" for line in lines))
+        terminal.write_drawn(with_line_feeds(lines))
     else:
         terminal.show(render_certificate, certificate, form, answer=[certificate.headline])
     page = f"A page to send: fabbench report {certificate.id} -o certificate.html"
@@ -153,7 +155,7 @@ def _write_thresholds(path: Path, certificate: "Certificate", tolerance: float) 
 
 def _request_of_rungs(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     """Return what all rungs have in common. Raise FabbenchError."""
-    from fabbench.config.given import Given, Origin, from_origin, values_of, without
+    from fabbench.config.given import Given, Origin, from_origin, values_of
     from fabbench.config.requests import request_of
     from fabbench.runs.sweep import SweepRequest
 

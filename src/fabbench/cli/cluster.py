@@ -14,7 +14,8 @@ from fabbench.cli.options import results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
-from fabbench.model.messages import listed
+from fabbench.model.mappings import distinct, first_of
+from fabbench.model.messages import listed, with_remark
 
 _MAX_NAMED = 8
 
@@ -64,21 +65,20 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
             hint="Leave it out: hosts are always checked in full.",
         )
     # Those of fabbench.yaml if none is given: of several the first is checked
-    fabrics = [each for each in dict.fromkeys(given["fabrics"]) if each in FABRICS]
+    fabrics = [each for each in distinct(given["fabrics"]) if each in FABRICS]
     if len(fabrics) != 1 and "fabrics" in line.typed:
         raise RequestError(
             "Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp."
         )
-    fabric = next(iter(fabrics), "")
+    fabric = first_of(fabrics, "")
     benchmark = given["benchmark"] or DEFAULT
     needs = default_work(benchmark, given["config"]).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
     # GPUs are only missed if a benchmark was named that needs them
     required = replace(needs, gpus=needs.gpus and given["benchmark"] is not None)
-    where = target.name
-    if names := target.hosts[: target.nodes]:
-        where = f"{where} ({listed(names, _MAX_NAMED)})"
+    names = listed(target.hosts[: target.nodes], _MAX_NAMED)
+    where = with_remark(target.name, names)
     terminal.notify(f"Target {where}: {reason}.")
     with terminal.changing() as progress:
         examined = launcher.examine(target, needs, deep=given["deep"], progress=progress)

@@ -18,7 +18,7 @@ import click
 from fabbench.catalog.systems import rows_of
 from fabbench.cli import terminal
 from fabbench.model.compat import override
-from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest
+from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest, single_spaced
 from fabbench.model.options import FORMER
 from fabbench.model.plugins import ALIASES
 
@@ -211,6 +211,10 @@ def _rows_by_section(ctx: click.Context, *, short: bool) -> Mapping[str, list[He
     return sections
 
 
+def _section_of(command: click.Command, option: click.Parameter) -> str:
+    return command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
+
+
 def _common_section(section: str) -> str:
     """Return the section of ``-h`` for one of ``--help``."""
     return section if section in _SECTION_ORDER else _WHERE
@@ -220,10 +224,6 @@ def _as_set(row: HelpRow) -> HelpRow:
     """Return a row with its option as it is typed after ``--set``."""
     flags, about = row
     return flags.removeprefix(RARE).replace(" ", "=", 1), about
-
-
-def _section_of(command: click.Command, option: click.Parameter) -> str:
-    return command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
 
 
 def _shortened_row(flags: str, about: str) -> HelpRow:
@@ -268,7 +268,7 @@ def short_help(ctx: click.Context) -> str:
     example = next((each for each in more if each.startswith("Example:")), "")
     for text in filter(None, (first, example)):
         formatter.write_paragraph()
-        formatter.write_text(textwrap.indent(" ".join(text.split()), "  "))
+        formatter.write_text(textwrap.indent(single_spaced(text), "  "))
     if isinstance(command, click.Group):
         command.format_commands(ctx, formatter)
     _write_options(ctx, formatter, short=True)

@@ -11,7 +11,7 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.options import results
 from fabbench.launchers import options_of_launchers
-from fabbench.model.mappings import Variables, without_empty
+from fabbench.model.mappings import Variables, map_values, without_empty
 from fabbench.model.messages import RARE
 from fabbench.model.options import Option
 
@@ -107,7 +107,7 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     else:
         import yaml
 
-        targets = {name: without_empty(each) for name, each in document["targets"].items()}
+        targets = map_values(without_empty, document["targets"])
         shown = without_empty({**document, "targets": targets})
         text = yaml.safe_dump(shown, sort_keys=False, default_flow_style=None)
         click.echo(text, nl=False)
@@ -126,7 +126,7 @@ def _config_document(config: "Config") -> dict[str, Any]:
         "repeat": config.defaults.repeat,
         "fabrics": list(config.defaults.fabrics),
         "run": {name: dict(values) for name, values in config.defaults.run.items()},
-        "variants": {name: str(variant) for name, variant in config.variants.items()},
+        "variants": map_values(str, config.variants),
         "targets": targets,
     }
 

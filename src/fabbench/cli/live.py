@@ -1,11 +1,10 @@
 """What runs and sweeps show on standard error: lines, and on a terminal what changes below."""
 
-import contextlib
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from shutil import get_terminal_size
@@ -97,7 +96,7 @@ def _ticking(make: Callable[[terminal.Show | None], ScreenT]) -> Iterator[Screen
             del number, frame
             # Code that is writing to the same stream at this moment goes first: Python refuses a
             # second write within it.
-            with contextlib.suppress(RuntimeError):
+            with suppress(RuntimeError):
                 screen.tick()
 
         before = signal.signal(signal.SIGALRM, tick)

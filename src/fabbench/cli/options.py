@@ -23,6 +23,7 @@ from fabbench.cli.terminal import OUTPUT_FILE, SafeStream, notify
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.formats import FORMATS, SUFFIXES
+from fabbench.model.mappings import without_none
 from fabbench.model.options import (
     SECONDS_IN,
     SIZES,
@@ -365,7 +366,7 @@ def known_proof(known: Mapping[str, Any]) -> "Proof | None":
     from fabbench.model.log import Proof  # which --help does not need
 
     wanted = {name: known.get(name) for name in ("fabric", *ON_NODES)}
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given = without_none(wanted)
     if "instance_type" in given:
         from fabbench.catalog.systems import require_system
 

@@ -14,6 +14,7 @@ from fabbench.cli.commands import SuggestingGroup
 from fabbench.cli.options import FILTERS, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.formats import FORMATS
+from fabbench.model.mappings import distinct, without_none
 from fabbench.model.messages import listed
 from fabbench.model.units import Sizes, format_time
 
@@ -128,7 +129,7 @@ def remove(
         rest = _runs_and_documents(store)[keep or 0 :]
         selected = [store / each.path for each in rest if _age(each) > least]
     paths = []
-    for path in dict.fromkeys(selected):  # a run may be named twice
+    for path in distinct(selected):  # a run may be named twice
         if path.is_dir() and in_progress(StoredRun(path)):
             terminal.say(f"{path.name} may be in progress, and is kept.")
         else:
@@ -165,7 +166,7 @@ def _matching_runs(
     """
     from fabbench.runs.summary import summaries
 
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given = without_none(wanted)
     if among is None:
         among = summaries(store, terminal.files_progress, figures=figures)
     for run in among:

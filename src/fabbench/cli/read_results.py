@@ -41,8 +41,17 @@ if TYPE_CHECKING:
     from fabbench.runs.inputs import Source
 
 
+_INPUTS = click.argument(
+    "inputs",
+    metavar="LOG|RUN...",
+    nargs=-1,
+    required=True,
+    type=click.Path(),
+)
+
+
 @click.command("parse", cls=LogCommand)
-@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
+@_INPUTS
 @results("list", "Output format. `json` is the public contract (docs/formats.md).")
 @takes("sizes", "fabric", "store")
 @click.option(
@@ -145,7 +154,7 @@ def _gate_check_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict]
 
 
 @click.command("explain", cls=LogCommand)
-@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
+@_INPUTS
 @takes("fabric", "store")
 @results("diagnosis", "How to write the diagnoses.")
 def explain(

@@ -31,8 +31,8 @@ from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
-from fabbench.model.mappings import distinct
-from fabbench.model.messages import counted
+from fabbench.model.mappings import distinct, without
+from fabbench.model.messages import counted, with_line_feeds
 from fabbench.model.options import (
     Choice,
     Launchers,
@@ -44,6 +44,7 @@ from fabbench.model.options import (
     declared,
     option,
 )
+from fabbench.model.values import frozen
 from fabbench.report.sweep_report import CORDON
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _percent(text: str, most: float = 1) -> float:
     return fraction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DiagnosisOptions:
     """How sure a diagnosis must be, what it may use, and how it is written."""
 
@@ -154,7 +155,7 @@ def print_answer(
     diagnosis = report.diagnosis
     if how.print_cordon:
         lines = cordon_commands(diagnosis, how.print_cordon)
-        terminal.write_drawn("".join(f"{line}\n" for line in lines))
+        terminal.write_drawn(with_line_feeds(lines))
     elif how.form == "html":
         about = replace(page, sweep=report) if page else sweep_page(report)
         section = run_section(about, number=1)
@@ -253,7 +254,7 @@ class SweepCommand(RunCommand):
 
     def sweep_request(self, line: CommandLine, how: DiagnosisOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
-        from fabbench.config.given import Origin, from_origin, values_of, without
+        from fabbench.config.given import Origin, from_origin, values_of
         from fabbench.runs.sweep import PARTNERS, SweepRequest
 
         of_sweep = values_of(line.given, (*declared(SweepOptions), "confidence", "tolerance"))

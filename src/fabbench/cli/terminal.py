@@ -4,24 +4,24 @@ While the command line runs, both streams are `SafeStream`s: no text that passes
 terminal or be a command of a CI system, no matter what code wrote it and how.
 """
 
-import contextlib
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from fabbench.model.errors import Exit, FabbenchError, worst
-from fabbench.model.messages import counted, printable, unbroken, unfinished
+from fabbench.model.messages import counted, printable, unbroken, unfinished, with_line_feeds
 from fabbench.model.patterns import lazy
+from fabbench.model.values import T
 from fabbench.plan import STORE
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fabbench.model.units import Sizes
     from fabbench.report.page import RunPage
 
-T = TypeVar("T")
 Show = Callable[..., None]
 Render = Callable[..., str]
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
@@ -73,13 +72,13 @@ class SafeStream:
             shown = printable(before + parts[index])
             parts[index] = shown[len(before) :]
             self._line = unfinished(shown)
-        with contextlib.suppress(*self._ignored):
+        with suppress(*self._ignored):
             self.raw.write("".join(parts))
         return len(text)
 
     def flush(self) -> None:
         """Write what is buffered."""
-        with contextlib.suppress(*self._ignored):
+        with suppress(*self._ignored):
             self.raw.flush()
 
     def writelines(self, lines: Iterator[str]) -> None:
@@ -99,12 +98,12 @@ def safe_streams() -> Iterator[None]:
     """
     before = sys.stdout, sys.stderr
     if None in {sys.stdin, *before}:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.write(2, b"Error: A standard stream is closed. Redirect it: </dev/null >/dev/null\n")
         os._exit(Exit.REFUSED)
     safe = []
     for stream in before:
-        with contextlib.suppress(AttributeError, OSError, ValueError):
+        with suppress(AttributeError, OSError, ValueError):
             cast("Any", stream).reconfigure(errors="backslashreplace")
         safe.append(cast("IO[str]", SafeStream(stream)))
     sys.stdout, sys.stderr = cast("Any", safe)
@@ -203,7 +202,7 @@ def write_line(text: str, *, err: bool = False) -> int:
     # What is folded goes on two blanks further in
     indent = " " * (own_indent + 2)
     folded_lines = folded(text, get_terminal_size().columns, indent=indent)
-    lines = "".join(f"{line}\n" for line in folded_lines)
+    lines = with_line_feeds(folded_lines)
     if in_color(stream):
         lines = toned(lines)
     _letting_pass(stream, _STYLE).write(lines)

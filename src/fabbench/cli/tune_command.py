@@ -20,6 +20,7 @@ from fabbench.launchers import Allocation
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import AB
+from fabbench.model.mappings import without
 from fabbench.model.options import AUTO, Text, declared, option
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class TuneCommand(RunCommand):
     @override
     def start(self, line: CommandLine) -> Exit:
         from fabbench.cli.live import watching
-        from fabbench.config.given import Given, value_of, without
+        from fabbench.config.given import Given, value_of
         from fabbench.plan.arms import arms_of
         from fabbench.report.templates import template
         from fabbench.runs.tune import Tune, on_held_machines, tunes, with_arms

@@ -1,8 +1,8 @@
 """``watch``: the NICs of hosts on which a job runs."""
 
-import contextlib
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -141,7 +141,7 @@ def _watched(
         job = partial(with_calls, lines=inspector.lines, folder=folder, proof=proof)
         # Each round adds samples to `hosts`, and tells which have failed so far
         sampling = rounds(connections, hosts, every, seconds or math.inf, wait_s)
-        with terminal.changing() as show, contextlib.suppress(KeyboardInterrupt):
+        with terminal.changing() as show, suppress(KeyboardInterrupt):
             for number, failed in enumerate(sampling):
                 inspector.read()
                 now = judged(hosts, failed, job(ras.view), newest=True)

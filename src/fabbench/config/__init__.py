@@ -1,7 +1,7 @@
 """`fabbench.yaml`: where it is and what is in it; where to run: there, or as is implied."""
 
-import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +95,7 @@ def read(
 
 def _holds(path: Path, test: Callable[[Path], bool]) -> bool:
     """Return whether `test` holds; never in a directory that cannot be read."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return test(path)
     return False
 

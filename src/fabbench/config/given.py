@@ -44,12 +44,6 @@ def values_of(given: GivenOptions, names: Iterable[str]) -> Values:
     return {name: given[name].value for name in names if name in given}
 
 
-def without(given: GivenOptions, names: Iterable[str]) -> dict[str, Given]:
-    """Return all options but those `names`."""
-    left_out = frozenset(names)
-    return {name: each for name, each in given.items() if name not in left_out}
-
-
 def from_origin(given: GivenOptions, origin: Origin) -> Values:
     """Return the values that are from one origin."""
     names = [name for name, each in given.items() if each.origin is origin]

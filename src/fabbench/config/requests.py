@@ -18,12 +18,11 @@ from fabbench.config.given import (
     options_by_name,
     value_of,
     values_of,
-    without,
 )
 from fabbench.config.sections import Config, Values, options_of
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.mappings import Variables, without_empty
+from fabbench.model.mappings import Variables, without, without_empty, without_none
 from fabbench.model.options import AUTO, Launchers, Option, Options, declared, read_option
 from fabbench.model.run_options import RunOptions
 from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
@@ -66,7 +65,7 @@ def request_of(
     _require_work_options_have_effect(given, work_options, target, launchers)
     variables = value_of(given, "env", default={})
     # A variable without a value takes that of the environment in which the run starts
-    passed = {name: value for name, value in variables.items() if value is not None}
+    passed = without_none(variables)
     inherited = tuple(name for name in variables if name not in passed)
     if "as_form" not in given:
         _require_inherited_are_set(inherited, environment)

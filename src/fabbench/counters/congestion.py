@@ -7,14 +7,15 @@ by itself: where many send to one, there is some.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import NamedTuple
 
 from fabbench.catalog.systems import records, rows_of
 from fabbench.counters.vocabulary import largest_of_priorities
-from fabbench.model.units import format_decimal, scale
+from fabbench.model.mappings import distinct, first_of
+from fabbench.model.units import format_decimal, format_quantity
+from fabbench.model.values import frozen
 
 SECONDS = "seconds"
 _TIMES_THE_MEDIAN = 5
@@ -22,7 +23,7 @@ _TIMES_THE_MEDIAN = 5
 _FEWEST_OTHERS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sign:
     """A row of congestion.csv, which says what each column means."""
 
@@ -67,7 +68,7 @@ def signs() -> Sequence[Sign]:
 
 def strains(ports: Sequence[Port]) -> Iterator[Strain]:
     """Yield what each NIC shows of congestion, one sign of each code, the heaviest first."""
-    for code in dict.fromkeys(sign.code for sign in signs()):
+    for code in distinct(sign.code for sign in signs()):
         of_code = [
             _strain_by_sign(port, sign, ports)
             for port in ports
@@ -83,7 +84,7 @@ def _sign_shown(port: Port, code: str, ports: Sequence[Port]) -> Sign | None:
     grown = [sign for sign in holding if _count(port, sign)]
     comparable = [sign for sign in grown if _compared_with(port, sign)]
     alone = [sign for sign in grown if sign.alone]
-    return next(iter([*comparable, *alone]), None)
+    return first_of([*comparable, *alone], None)
 
 
 def _holds(sign: Sign, port: Port, ports: Sequence[Port]) -> bool:
@@ -118,19 +119,14 @@ def _strain_by_sign(port: Port, sign: Sign, ports: Sequence[Port]) -> Strain:
         alone = _filled_in(sign.alone, port, sign, ratio=0)
         return Strain(sign, port, ratio=None, sentence=alone, is_heavy=False)
     sentence = _filled_in(sign.words, port, sign, ratio)
-    others = _known_ratios([other for other in ports if other is not port], sign)
+    of_others = (_ratio(other, sign) for other in ports if other is not port)
+    others = [known for known in of_others if known is not None]
     stands_out = ratio >= sign.least and _stands_out(ratio, others)
     if stands_out:
         usual = _ratio_in_words(median(others))
         count = len(others)
         sentence += f"; the median of the other {count} NICs is {usual}"
     return Strain(sign, port, ratio, sentence, is_heavy=stands_out or ratio >= sign.limit)
-
-
-def _known_ratios(ports: Sequence[Port], sign: Sign) -> list[float]:
-    """Return the ratios of the NICs for which they are known."""
-    known = (_ratio(port, sign) for port in ports)
-    return [ratio for ratio in known if ratio is not None]
 
 
 def _stands_out(ratio: float, others: Sequence[float]) -> bool:
@@ -155,6 +151,6 @@ def _ratio_in_words(ratio: float) -> str:
 
 def _time_in_words(seconds: float) -> str:
     if seconds < 1:
-        return scale("s", seconds).quantity(seconds)
+        return format_quantity(seconds, "s")
     whole = round(seconds)
     return f"{whole} s"

@@ -39,9 +39,10 @@ from fabbench.model.log import (
     Severity,
     marker_words,
 )
-from fabbench.model.mappings import distinct, gathered, without_empty
+from fabbench.model.mappings import distinct, gathered, map_values, without_empty
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
+from fabbench.model.values import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Pair:
     after: Snapshot | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExecutionCounters:
     """The snapshots before and after one execution."""
 
@@ -147,8 +148,7 @@ def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> tuple[str, ...]:
 
 def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     """Return how many NICs the ranks of each host are to use; None: all that the fabric has."""
-    ranks_of_steps = [sum(command.ranks for command in step.commands) for step in execution.steps]
-    ranks = max(ranks_of_steps, default=0)
+    ranks = max((step.ranks for step in execution.steps), default=0)
     gpus = sum(host.gpus for host in hosts)
     devices = max(len(host.linked(execution.proof.fabric)) for host in hosts)
     required = execution.proof.nics or None  # 0 asks for no number
@@ -199,7 +199,7 @@ def total(
     """
     of_executions = [counters.of_fabric(counters.traffic()) for counters in executions]
     moved = gathered(item for each in of_executions for item in each.items())
-    sums = {host: _sum_of_traffic(traffics) for host, traffics in moved.items()}
+    sums = map_values(_sum_of_traffic, moved)
     return sums, distinct(chain.from_iterable(map(_notes, executions)))
 
 

@@ -5,7 +5,6 @@ The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's 
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import pstdev
 from typing import NamedTuple
 
@@ -23,9 +22,10 @@ from fabbench.counters.vocabulary import (
 )
 from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
-from fabbench.model.mappings import gathered, without_empty
+from fabbench.model.mappings import gathered, without, without_empty, without_none
 from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
+from fabbench.model.values import frozen
 
 FLOOR = 10_000_000
 """Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
@@ -51,7 +51,7 @@ def advice(code: str) -> str:
     return _ADVICE[code]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Asked:
     """What the NICs of an execution are judged against."""
 
@@ -96,7 +96,7 @@ def findings(hosts: Moved, asked: Asked) -> tuple[Finding, ...]:
     wrong = list(_wrong_networks(hosts, requested, asked))
     # Hosts whose data went elsewhere are told once, and not again as idle.
     elsewhere = {shown.host for shown in wrong}
-    others = {host: moved for host, moved in requested.items() if host not in elsewhere}
+    others = without(requested, elsewhere)
     is_alone = len(hosts) == 1 and asked.among  # its data pass the loopback
     over_interfaces = kind is NicKind.NETDEV and not is_alone
     candidates = (
@@ -243,7 +243,7 @@ def _imbalances(requested: Moved, direction: _Direction) -> Iterator[Shown]:
 
 def _counts(traffic: Traffic, direction: _Direction) -> dict[str, int]:
     counts = {nic.name: nic.counters.get(direction.counter) for nic in traffic.nics}
-    return {name: count for name, count in counts.items() if count is not None}
+    return without_none(counts)
 
 
 def _imbalance(counts: Mapping[str, int], direction: _Direction) -> str:

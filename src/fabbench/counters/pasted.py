@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fabbench.counters.congestion import Port, Strain, strains
 from fabbench.counters.vocabulary import ERRORS, Meaning, named, resolved
+from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import lazy
 
 _MOST_COUNTERS = 4096
@@ -125,7 +126,7 @@ class PastedCounters:
         if heading is not None:
             # One without a name, such as "NIC statistics:", is of the NIC named before.
             nic = next(filter(None, heading.groups()), self._nic)
-            self._nic = " ".join(nic.split())
+            self._nic = single_spaced(nic)
             # Below a lane ("VL Number 0") of opapmaquery are parts of the port's counters.
             self._is_below_heading = "VL Number" not in text
             return
@@ -171,7 +172,8 @@ class PastedCounters:
         # Keep a counter, and what it means that it is above 0; `text`: its line.
         known = named(count.name)
         if known is None:
-            self._add_unjudged(count)
+            if count.is_certain and count.value and len(self.unjudged) < _MOST_COUNTERS:
+                self.unjudged[count.name] = None
             return
         meaning = known.counter.meaning
         if count.value and meaning in ERRORS:
@@ -183,10 +185,6 @@ class PastedCounters:
         is_full = max(len(nic), len(self._nics)) >= _MOST_COUNTERS
         if not is_full:
             nic[count.name] = count.value
-
-    def _add_unjudged(self, count: _Count) -> None:
-        if count.is_certain and count.value and len(self.unjudged) < _MOST_COUNTERS:
-            self.unjudged[count.name] = None
 
     def strains(self) -> list[Strain]:
         """Return what the counters show of congestion."""

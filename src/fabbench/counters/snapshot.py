@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from statistics import fmean
 from typing import TypeAlias
@@ -29,6 +29,7 @@ from fabbench.counters.vocabulary import (
 )
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
+from fabbench.model.values import frozen
 
 
 class NicKind(StrEnum):
@@ -48,7 +49,7 @@ class NicKind(StrEnum):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Nic:
     """The state of one network device, or of one port.
 
@@ -71,7 +72,7 @@ class Nic:
     """None if not reported."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Snapshot:
     """All NICs of one host at one moment; without the loopback, unless it was asked for."""
 
@@ -368,7 +369,7 @@ _FAMILY_OF = {
 """EFA's counters → the family of operations that moved the bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NicTraffic(Nic):
     """What one NIC moved: `counters` is by how much each grew.
 
@@ -403,7 +404,7 @@ class NicTraffic(Nic):
         return replace(self, counters=moved, unreadable=self.unreadable or later.unreadable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Traffic:
     """What the NICs of one host moved."""
 

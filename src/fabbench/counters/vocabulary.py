@@ -63,6 +63,7 @@ DRIVERS = ("mlx5", "bnxt_re", "ionic", "efa", "irdma", "rxe", "hfi1")
 """Sources whose counters are files in `hw_counters`."""
 _NOT_SOURCES = {"name", "kind", "netdev"}
 """Columns without names of counters: `netdev` has the place in /proc/net/dev."""
+_FILE = ("counters.csv", "fabbench.counters")
 _UNITS = {"*4": 4, "*8": 8, "/1000": 0.001}
 _PATTERN = re.compile(r"[*#\[]")  # `*`: any text, `#`: a priority, brackets as in expressions
 
@@ -70,12 +71,7 @@ _PATTERN = re.compile(r"[*#\[]")  # `*`: any text, `#`: a priority, brackets as 
 @cache
 def vocabulary() -> Sequence[Counter]:
     """Return the rows of counters.csv."""
-    return [_counter(row) for row in _rows()]
-
-
-@cache
-def _rows() -> Sequence[Mapping[str, str]]:
-    return [*rows_of("counters.csv", "fabbench.counters")]
+    return [_counter(row) for row in rows_of(*_FILE)]
 
 
 def _counter(row: Mapping[str, str]) -> Counter:
@@ -96,7 +92,7 @@ def _cell(text: str) -> Cell:
 
 def net_columns() -> Sequence[str]:
     """Return our names of the 16 columns of /proc/net/dev; empty for those that are not read."""
-    names = {row["netdev"]: row["name"] for row in _rows()}
+    names = {row["netdev"]: row["name"] for row in rows_of(*_FILE)}
     return [names.get(str(number), "") for number in range(1, 17)]
 
 

@@ -5,7 +5,7 @@ carry it. The limits are fabbench's own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
@@ -23,8 +23,10 @@ from fabbench.counters.snapshot import (
 from fabbench.counters.vocabulary import RX, RX_PACKETS, TX, TX_PACKETS
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Finding, Severity
+from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal
+from fabbench.model.values import frozen
 
 _MOVES = 1e6
 """Bytes per second from which a NIC moves: what idle hosts exchange is less."""
@@ -105,7 +107,7 @@ class JobView(NamedTuple):
     calls: Sequence[Finding] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WatchResult:
     """What the samples of all hosts show together."""
 
@@ -268,7 +270,7 @@ def _headline(carriers: Moved, fabric: str) -> str:
     if all(links):
         share = format_decimal(100 * total / sum(links), 0)
         much = f"{share} % of their rate"
-    names = listed([*dict.fromkeys(nic.name for nic in busy)])
+    names = listed(distinct(nic.name for nic in busy))
     count = sum(len(traffic.nics) for traffic in carriers.values())
     label = _LABELS[fabric]
     which = f"{len(busy)} of {count} {label} ({names})"

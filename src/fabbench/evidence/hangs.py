@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from fabbench.evidence.known_errors import finding
 from fabbench.model.literals import prefilter
 from fabbench.model.log import Finding, Severity
+from fabbench.model.mappings import map_values
 from fabbench.model.messages import counted, listed
 from fabbench.model.patterns import Match, lazy
 
@@ -338,7 +339,7 @@ class Hangs:
         PyTorch says a second time when it ends a process is known already, and left out.
         """
         known = self.job or self.groups  # of all outputs of a job, where there are several
-        groups = {name: _copied(ranks) for name, ranks in known.items()}
+        groups = map_values(_copied, known)
         assumed = Group()  # without a name
         if len(groups) == 1:
             (assumed,) = groups

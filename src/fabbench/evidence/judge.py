@@ -37,6 +37,7 @@ from fabbench.model.log import (
     Severity,
     fact_text,
 )
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_size, scale
 
@@ -76,7 +77,7 @@ def judge(
     record = _by_exit_record(record, ending)
     record = _with_assumed_type(record, asked)
     verdicts = tuple(_verdicts(record, asked, ending))
-    outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
+    outcome, reason = first_of(verdicts, (Outcome.OK, None))
     report = {"report": "NIC counters"} if _words_for_counters(record) else {}
     facts = {**record.facts, **report, "complete": _completeness(record, ending)}
     # Only of what fabbench itself ran: the exit status of `run` depends on it.

@@ -22,7 +22,7 @@ from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
 from fabbench.model.log import Facts, Finding, Log, Outcome, Severity, fact_text
 from fabbench.model.mappings import gathered
-from fabbench.model.messages import quoted
+from fabbench.model.messages import quoted, single_spaced
 from fabbench.model.patterns import expand, lazy
 
 
@@ -160,7 +160,7 @@ class Message:
         if _FRAME.match(body):  # a reason further inside replaces the one so far
             self.text = _STACK.sub(":", self.text)
         if body:
-            words = " ".join(body.split())
+            words = single_spaced(body)
             self.text = f"{self.text} {words}"
             self.left -= 1
             return True
@@ -217,7 +217,7 @@ def fatal_message(text: str) -> Message | None:
     if match is None or not _PREFIX.fullmatch(text, 0, match.start()):
         return None
     known = fatal_texts()[int(str(match.lastgroup)[1:])]  # `t7` is the record of number 7
-    sentence = " ".join(text.split()).removeprefix(f"{known.source}: ")
+    sentence = single_spaced(text).removeprefix(f"{known.source}: ")
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
     following = known.lines - 1  # besides this one

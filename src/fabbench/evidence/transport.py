@@ -18,7 +18,7 @@ from fabbench.evidence.known_errors import by_code, finding, matching_errors, pl
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity, fact_text
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import distinct, first_of, only, without, without_empty
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
@@ -67,7 +67,7 @@ def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Fa
     facts = _collective_facts(evidence, hosts)
     path = carrier(program)
     if path is not None and evidence.debugging:
-        facts = {name: fact for name, fact in facts.items() if name not in _OF_CHANNELS}
+        facts = without(facts, _OF_CHANNELS)
         facts |= {path.fact: "none", "transport": _carried_that_way(evidence, path)}
     return facts | path_values(evidence.ways, program)  # ways that lines show replace `none`
 
@@ -254,7 +254,7 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
     channels = evidence.channels
     network_channels = _channel_lines(evidence)
     chosen = _network_line(evidence, network, network_channels)
-    first = next(iter(network_channels.values()), chosen)
+    first = first_of(network_channels.values(), chosen)
     carried = channels.get(transport) or first
     by_way = _lines_of_ways(evidence, facts)
     path = carrier(program)
@@ -391,7 +391,7 @@ def _carrier_of_collectives(evidence: Evidence, network: str, hosts: int) -> str
         return "+".join(sorted(nets))
     if hosts > 1 and network and not (intra_host and _is_whole(evidence)):
         return network
-    return intra_host.pop() if len(intra_host) == 1 else "unknown"
+    return only(intra_host, "unknown")
 
 
 def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
@@ -527,7 +527,7 @@ def errors(evidence: Evidence, *, measured: bool) -> list[str]:
             known.append(f"{meaning}: {quoted(error.line)}")
     failed = evidence.failed
     if not measured:
-        failed = failed or next(iter(evidence.error_follows_below.values()), "")
+        failed = failed or first_of(evidence.error_follows_below.values(), "")
     if failed and not known:
         known.append(_what_failed(evidence, failed))
     return known
@@ -581,7 +581,7 @@ def _different_nics(evidence: Evidence, network: str) -> Iterator[Finding]:
 def _processes_in_words(processes: Collection[str]) -> str:
     """Return the number of processes, their first hosts, and how many other hosts there are."""
     noun = "process" if len(processes) == 1 else "processes"
-    hosts = list(dict.fromkeys(_host(process) for process in processes if process))
+    hosts = distinct(_host(process) for process in processes if process)
     where = f" on {listed(hosts, limit=3)}" if hosts else ""
     return f"{len(processes)} {noun}{where}"
 

@@ -158,5 +158,4 @@ def _hydra_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
 
 def _ranks_per_host(step: Step, hosts: MpiHosts) -> int:
     """Return how many ranks a host has at most."""
-    ranks = sum(command.ranks for command in step.commands)
-    return math.ceil(ranks / len(hosts.addresses))
+    return math.ceil(step.ranks / len(hosts.addresses))

@@ -7,7 +7,6 @@ one: fabbench removes it if it ends by itself.
 """
 
 import codecs
-import contextlib
 import ctypes
 import os
 import select
@@ -17,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -171,7 +171,7 @@ class PipedProcess:
             while data:
                 if not writable.poll(SEND_S * 1000):
                     raise TimeoutError(f"it accepted no input for {SEND_S:g} s")
-                with contextlib.suppress(BlockingIOError):
+                with suppress(BlockingIOError):
                     written = os.write(self._input.fileno(), data[:_CHUNK])
                     data = data[written:]
 
@@ -186,14 +186,14 @@ class PipedProcess:
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Return its status once it has ended: negative for a signal. None: not in time."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             return self._popen.wait(timeout_s)
         return None
 
     def close(self) -> None:
         """End its group and close its pipes: a thread that waits for its outputs gets their end."""
         if self._popen.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGTERM)
                 if self.wait(_GRACE_S) is None:
                     os.killpg(self._popen.pid, signal.SIGKILL)

@@ -6,19 +6,19 @@ Ctrl-C reaches only the main thread. It sets an event that the waits of the thre
 `fabbench.launchers.DivisibleAllocation`.
 """
 
-import contextlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from fabbench.execution.background import in_background
 from fabbench.execution.session import Program
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import distinct
+from fabbench.model.values import T
 
-T = TypeVar("T")
 U = TypeVar("U")
 Results: TypeAlias = Mapping[str, T | MachineError]
 """Host, or whatever else is named → what work on it returned, or why it failed."""
@@ -70,7 +70,7 @@ class WorkerPool(Generic[T, U]):
         """Wait for the next result. Raise the error of an item that failed."""
         while True:
             # Not one long wait: a Ctrl-C just before it would be handled only after it.
-            with contextlib.suppress(queue.Empty):
+            with suppress(queue.Empty):
                 done = self._done.get(timeout=_WAKE_S)
                 break
         if isinstance(done, BaseException):
@@ -222,7 +222,7 @@ class OutputQueue:
     def put(self, item: Item) -> None:
         """Add an item as soon as there is room. Raise QueueClosedError if no thread reads."""
         while not self._closed.is_set():
-            with contextlib.suppress(queue.Full):
+            with suppress(queue.Full):
                 self._items.put(item, timeout=_WAKE_S)
                 return
         raise QueueClosedError
@@ -245,7 +245,7 @@ class OutputQueue:
         """Call `work` in a separate thread; its error goes to the thread that reads."""
 
         def guarded() -> None:
-            with contextlib.suppress(QueueClosedError):
+            with suppress(QueueClosedError):
                 try:
                     work()
                 except Exception as error:  # noqa: BLE001 - raised in the thread that reads

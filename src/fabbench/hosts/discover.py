@@ -12,7 +12,14 @@ from fabbench.hosts.probe_result import Probe, Probes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Hosts, Inventory, Needs, Target
-from fabbench.model.mappings import Paths, distinct, gathered, without_empty
+from fabbench.model.mappings import (
+    Paths,
+    distinct,
+    gathered,
+    map_values,
+    without_empty,
+    without_none,
+)
 from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
 
 MPIRUN = "mpirun"
@@ -218,9 +225,9 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         address=address,
         interface=interface,
         providers=probe.providers,
-        domains={provider: distinct(names) for provider, names in domains.items()},
+        domains=map_values(distinct, domains),
         devices={port.name: str(port.link) for port in probe.devices},
-        gids={device: gid for device, gid in gids.items() if gid is not None},
+        gids=without_none(gids),
         topology=probe.topology,
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         gpu_model=probe.gpus[0].name if probe.gpus else "",

@@ -31,7 +31,7 @@ from fabbench.hosts.probe_result import (
 from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
-from fabbench.model.mappings import Names, distinct, without_empty
+from fabbench.model.mappings import Names, distinct, first_of, map_values, without_empty
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 
@@ -153,7 +153,7 @@ def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
     link = _link(name, driver, port.at("link_layer").text)
     rate = _RATE.match(port.at("rate").text)
     state = _STATE.match(port.at("state").text)
-    first_interface = next(iter(pci.at("net")), "")
+    first_interface = first_of(pci.at("net"), "")
     return Device(
         name=name,
         link=link,
@@ -365,7 +365,7 @@ def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevic
         if how_far in _NEAR:
             # The bridges from where both paths part, and the two devices.
             between |= {*place.path} ^ {*path}
-    nearest = {how_far: tuple(names) for how_far, names in by_distance.items()}
+    nearest = map_values(tuple, by_distance)
     return replace(gpu, nics=without_empty(nearest), acs=_redirecting_bridges(between, places))
 
 

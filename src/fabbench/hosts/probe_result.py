@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
-from fabbench.model.mappings import Names, Paths, distinct, gathered
+from fabbench.model.mappings import Names, Paths, distinct, first_of, gathered, map_values
 from fabbench.model.values import frozen
 
 UNLIMITED = -1
@@ -89,7 +89,7 @@ class ProgramResult:
     @property
     def first_line(self) -> str:
         """Return what it printed first; empty: nothing."""
-        return self.lines[0] if self.lines else ""
+        return first_of(self.lines, "")
 
 
 _NOT_RUN = ProgramResult()
@@ -156,7 +156,7 @@ class Probe:
         endpoints = gathered(
             (each.provider, each.endpoint) for each in self.domains if each.endpoint
         )
-        return {name: frozenset(types) for name, types in endpoints.items()}
+        return map_values(frozenset, endpoints)
 
     @property
     def efa_domains(self) -> Names:
@@ -278,7 +278,7 @@ class Answer:
 
     def first(self, section: str) -> str:
         """Return a section's first line, or an empty string."""
-        return next(iter(self.all(section)), "").strip()
+        return first_of(self.all(section), "").strip()
 
     def result(self, section: str) -> ProgramResult:
         """Return the exit status and the first lines of the program that printed a section."""

@@ -17,7 +17,7 @@ from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
-from fabbench.model.mappings import Documents, GroupOfNode, HostLines, Names
+from fabbench.model.mappings import Documents, GroupOfNode, HostLines, Names, only
 from fabbench.model.messages import redacted
 from fabbench.model.options import LauncherOptions, Launchers
 from fabbench.model.plan import Execution, Plan, Step, Variant, Words
@@ -61,7 +61,7 @@ class RenderInput:
         """The catalog entry of the hosts' instance type; None if unknown."""
         from fabbench.catalog.systems import system
 
-        return system(self.inventory.hosts[0].instance_type)
+        return system(self.inventory.first.instance_type)
 
     @property
     def command(self) -> str:
@@ -90,7 +90,7 @@ class RenderInput:
             refuse_images(self.request.target.variants, "one job")
         elif not self.request.target.variants:  # these have their own, see `_overrides`
             fields["inside"] = inside("")
-        first = self.inventory.hosts[0]  # from the catalog: all are alike
+        first = self.inventory.first  # from the catalog: all are alike
         programs: dict[str, str] = {}
         for _, host in self.inventory.views():  # with those of all variants
             programs |= host.programs
@@ -358,7 +358,7 @@ class Launcher(ABC):
                 known,
                 # Without a probe, an address is the placeholder ``{server}``.
                 addresses=tuple(host.address.strip("{}") for host in hosts),
-                interface=interfaces.pop() if len(interfaces) == 1 else "",
+                interface=only(interfaces, ""),
             )
         return mpirun(step, known).argv
 

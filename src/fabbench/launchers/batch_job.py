@@ -225,7 +225,7 @@ def longest_s(plan: Plan) -> int:
 def most_ranks(plan: Plan) -> int:
     """Return the maximum number of ranks per node that a step of a plan starts."""
     ranks = (
-        sum(command.ranks for command in step.commands)
+        step.ranks
         for execution in plan.executions
         for step in execution.steps
         if not step.pair  # its server and client are no ranks

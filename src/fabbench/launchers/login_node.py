@@ -1,9 +1,9 @@
 """Commands on a login node: on this machine, or over ssh, going on when a connection breaks."""
 
-import contextlib
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,7 @@ class LoginNode:
         return run_once() if self._agent is None else self._agent.with_reconnect(run_once)
 
 
-@contextlib.contextmanager
+@contextmanager
 def login(target: Target, *, follows: bool = False, job: str = "") -> Iterator[LoginNode]:
     """Connect to the login node. Raise MachineError if it cannot be reached.
 
@@ -73,14 +73,14 @@ def login(target: Target, *, follows: bool = False, job: str = "") -> Iterator[L
     sees the other runs in the same `job`.
     """
     options = target.options_as(LoginOptions)
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         connection: Transport
         if options.login:
             named = replace(target, hosts=(options.login,), nodes=None)
             results = stack.enter_context(connected(named, named.hosts))
             connection = require_all(results)[options.login]
         else:
-            connection = stack.enter_context(contextlib.closing(Here("this machine")))
+            connection = stack.enter_context(closing(Here("this machine")))
         here = not options.login
         token = secrets.token_hex(6)
         host = RemoteHost(

@@ -4,14 +4,13 @@ What differs between them is a record of batch_systems.toml. A job's output is r
 that its script writes, which the login node and the first of the job's nodes must share.
 """
 
-import contextlib
 import re
 import secrets
 import shlex
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cache, partial
 
 import msgspec
@@ -36,7 +35,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.known_messages import Explanation
 from fabbench.model.mappings import Names
-from fabbench.model.messages import shorten
+from fabbench.model.messages import output_text, shorten
 from fabbench.model.plan import Words
 
 OUTPUT = "fabbench.out"
@@ -116,8 +115,7 @@ class QueueJob(Job):
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
         if done.status or match is None:
-            everything = " ".join((*done.err, *done.out))
-            message = shorten(everything or "no output")
+            message = output_text((*done.err, *done.out))
             command = self._record.submit[0]
             raise MachineError(
                 f"{self.system} rejected the job: {message}.", hint=f"See {command}."
@@ -278,7 +276,7 @@ class QueueLauncher(_OfBatchSystem, Launcher):
     open_starts_nothing = True
 
     @override
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Take the nodes from the catalog: real ones are known once the job of a plan runs.
 

@@ -16,6 +16,7 @@ from fabbench.model.options import (
     option,
 )
 from fabbench.model.plugins import Plugins
+from fabbench.model.values import frozen
 from fabbench.remote import SshOptions
 
 
@@ -79,7 +80,7 @@ class LoginOptions(SshOptions):
     start_timeout: float | None = start_timeout("a job that has not started")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class QueueOptions(LoginOptions, InstanceOptions):
     """Options of the launchers and formats that submit their script to a queue."""
 

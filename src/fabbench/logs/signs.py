@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fabbench.benchmarks import benchmarks
 from fabbench.model import records
 from fabbench.model.log import MARKER_SIGN
+from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import Match, lazy
 from fabbench.model.signature import Signature
 
@@ -131,7 +132,7 @@ def _unread_line(text: str) -> str:
         return ""
     for number, line in enumerate(text.split("\n"), start=1):
         if find_sign(line, signs) >= 0:
-            quote = " ".join(line.split())[:_LONGEST_QUOTE]
+            quote = single_spaced(line)[:_LONGEST_QUOTE]
             more = " …" if len(line) > _LONGEST_QUOTE else ""
             what = "is from a benchmark, but no result could be read"
             return f"Line {number} {what}: {quote}{more}"

@@ -8,6 +8,7 @@ from fabbench.evidence import transport
 from fabbench.evidence.known_errors import Kind, Message, finding
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.log import NCCL_DEBUG, Damaged, Line, Marker, Record
+from fabbench.model.mappings import first_of
 from fabbench.model.patterns import lazy
 
 _MAX_MESSAGES = 50
@@ -168,7 +169,7 @@ class StreamGroup:
             self.messages[-1].left = 0  # no more lines are of it
             self.messages_before_read_line = len(self.messages)
 
-    def attach_to(self, record: Record, *, another: bool = False) -> None:
+    def attach_to(self, record: Record, *, another: bool) -> None:
         """Add what was printed around a record to it, and start over.
 
         `another`: another table begins. mpirun prints errors before output that it holds back:
@@ -177,7 +178,7 @@ class StreamGroup:
         if not (record.points or self.messages):  # nothing else says how it ended
             self.take_last_words()
         errors = self.evidence.errors
-        record.first_error = errors.first() or next(iter(record.failures), "")
+        record.first_error = errors.first() or first_of(record.failures, "")
         record.hint = errors.hint
         errors_shown = self._attach_evidence(record) if self.evidence.is_shown(alone=True) else []
         if record.benchmark is not None:  # the first table takes the rows above all heads

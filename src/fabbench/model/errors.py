@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
-from typing import TypeVar
 
 from fabbench.model.compat import override
-
-T = TypeVar("T")
+from fabbench.model.values import T
 
 
 class Exit(IntEnum):

@@ -5,7 +5,7 @@ from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-from fabbench.model.mappings import Names, Paths, Reasons, Variables
+from fabbench.model.mappings import Names, Paths, Reasons, Variables, map_values
 from fabbench.model.options import (
     FOLDER,
     HOSTS,
@@ -150,13 +150,23 @@ class Inventory:
     # Requested, did not answer, and left out → why
     unreachable: Reasons = field(default_factory=dict)
 
+    @property
+    def first(self) -> Host:
+        """The first host, which runs mpirun. Those from the catalog are all alike."""
+        return self.hosts[0]
+
+    @property
+    def names(self) -> Names:
+        """The names of the hosts."""
+        return tuple(host.name for host in self.hosts)
+
     def hosts_for_variant(self, variant: str) -> Hosts:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
 
     def changed(self, change: _Change) -> "Inventory":
         """Return the inventory with its hosts, and those that each variant sees, changed alike."""
-        views = {variant: change(hosts) for variant, hosts in self.variants.items()}
+        views = map_values(change, self.variants)
         return replace(self, hosts=change(self.hosts), variants=views)
 
     def named(self, names: Sequence[str]) -> "Inventory":

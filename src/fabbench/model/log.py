@@ -119,6 +119,10 @@ class Finding:
     line: str = ""  # The line that shows it, as printed (cut after 300 characters)
     advice: str = ""
 
+    def __str__(self) -> str:
+        text = f"{self.severity}: {self.meaning} {self.advice}"
+        return text.rstrip()
+
 
 class Damaged(NamedTuple):
     """A row that was printed and cannot be read."""

@@ -15,11 +15,11 @@ is in no document at all.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Variables, map_values
 from fabbench.model.patterns import lazy
 
 ACTIONS = "fabbench.actions"  # The logger of `action`, which only ``--verbose`` reads
@@ -34,7 +34,7 @@ def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
 
     Of a longer one, its beginning and its end: errors that wrap others have the reason last.
     """
-    words = " ".join(text.split())
+    words = single_spaced(text)
     if len(words) <= limit:
         return words
     end = limit // 3
@@ -42,9 +42,24 @@ def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
     return beginning + "…" + words[-end:]
 
 
+def single_spaced(text: str) -> str:
+    """Return text on one line, with one blank between words."""
+    return " ".join(text.split())
+
+
 def shorten(message: str) -> str:
     """Return a message of another program as `quoted` does, without its period."""
     return quoted(message.rstrip().rstrip("."))
+
+
+def output_text(lines: Iterable[str]) -> str:
+    """Return what a program printed as `shorten` does, or that it printed nothing."""
+    return shorten(" ".join(lines)) or "no output"
+
+
+def with_line_feeds(lines: Iterable[str]) -> str:
+    """Return lines as text, each with its end."""
+    return "".join(f"{line}\n" for line in lines)
 
 
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
@@ -75,14 +90,12 @@ def listed(names: Sequence[str], limit: int = 4) -> str:
     return f"{first} and {more} more" if more > 0 else first
 
 
-def key_words(key: Mapping[str, str], without: Collection[str] = ()) -> list[str]:
-    """Return what a key states, but for some of its fields: ``dtype float``, ``redop unknown``."""
-    words: list[str] = []
+def key_words(key: Mapping[str, str], without: Collection[str] = ()) -> Iterator[str]:
+    """Yield what a key states, but for some of its fields: ``dtype float``, ``redop unknown``."""
     for name, value in key.items():
         if name not in without:
             known = value or "unknown"
-            words.append(f"{name} {known}")
-    return words
+            yield f"{name} {known}"
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
@@ -96,6 +109,11 @@ def nearest(text: str, known: Iterable[str]) -> str:
 def did_you_mean(name: str) -> str:
     """Return `` Did you mean NAME?``; empty for no name."""
     return f" Did you mean {name}?" if name else ""
+
+
+def with_remark(text: str, remark: str) -> str:
+    """Return ``TEXT (REMARK)``; without a remark the text alone."""
+    return f"{text} ({remark})" if remark else text
 
 
 def counted(number: int, noun: str) -> str:
@@ -165,7 +183,7 @@ def unbroken(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return `text` as `unbroken` does, with runs of blanks collapsed."""
-    return " ".join(unbroken(text.strip()).split())
+    return single_spaced(unbroken(text.strip()))
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -281,7 +299,7 @@ def redacted(value: Any) -> Any:
 def _redacted_field(name: object, value: Any) -> Any:
     # Of an environment, the names of its variables tell which values are secret.
     if name in _ENVIRONMENTS and isinstance(value, Mapping):
-        return environment({key: str(text) for key, text in value.items()})
+        return environment(map_values(str, value))
     return redacted(value)
 
 

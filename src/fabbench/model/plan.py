@@ -74,6 +74,11 @@ class Step:
     facts: Facts = field(default_factory=dict)
 
     @property
+    def ranks(self) -> int:
+        """How many ranks its commands start."""
+        return sum(command.ranks for command in self.commands)
+
+    @property
     def pair(self) -> bool:
         """Whether it is a server, and a client that starts once the server is ready.
 

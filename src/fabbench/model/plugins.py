@@ -14,14 +14,14 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from fabbench.model.errors import RequestError
+from fabbench.model.values import T
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-T = TypeVar("T")
 
 # As people call launchers
 ALIASES = {

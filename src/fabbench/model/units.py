@@ -63,7 +63,7 @@ def parse_size(text: str) -> int:
     return int(number) * unit if number.isdigit() else int(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """The sizes that somebody asks for, in bytes: those in any of some ranges."""
 
@@ -97,7 +97,7 @@ def parse_sizes(text: str, low: str = "0", high: str = "1T") -> Sizes:
     `low` and `high`: where open ranges end, as text. Raise ValueError.
     """
     ranges = [parse_range(part, low, high) for part in text.split(",")]
-    return Sizes(tuple(ranges))
+    return Sizes(ranges=tuple(ranges))
 
 
 def parse_range(text: str, low: str, high: str) -> range:
@@ -223,6 +223,11 @@ def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
     if unit == "1/s":
         return Scale("M/s", factor=1e6, fine=True)
     return Scale(unit, factor=1.0)
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """Write a number of base unit `unit` as a table of it alone would."""
+    return scale(unit, value).quantity(value)
 
 
 def format_decimal(number: float, decimals: int) -> str:

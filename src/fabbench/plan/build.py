@@ -79,7 +79,7 @@ def _available_fabrics(token: str, inventory: Inventory, work: Work) -> Names:
         fallback = INTRA_HOST[0] if _is_inside_host(inventory, work) else "tcp"
         return (best or fallback,)
     if best is None:
-        names = ", ".join(host.name for host in inventory.hosts)
+        names = ", ".join(inventory.names)
         hint = (
             "fabbench check shows what is missing; render takes --instance-type. --fabric tcp "
             "measures TCP."
@@ -122,7 +122,7 @@ def _require_fabric(fabric: str, benchmark: str, inventory: Inventory, work: Wor
     benchmark_named(benchmark).transports(fabric)  # raises if the benchmark never supports it
     if fabric not in INTRA_HOST and _is_inside_host(inventory, work):
         raise RequestError(
-            f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: its ranks do not use "
+            f"{fabric} cannot be measured on {inventory.first.name} alone: its ranks do not use "
             "the network.",
             hint="Specify more hosts, or --fabric p2p or shm inside one. On local, "
             "--virtual-nodes 2 splits its GPUs.",

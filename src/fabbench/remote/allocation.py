@@ -1,13 +1,13 @@
 """Hosts that a user names: connected, probed, and with the agent on each, to run on."""
 
-import contextlib
 import logging
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from fabbench.catalog.images import with_libraries
 from fabbench.execution.worker_pool import Results, failed, map_hosts, require_all, succeeded
@@ -16,9 +16,10 @@ from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.mappings import Reasons
+from fabbench.model.mappings import Reasons, map_values
 from fabbench.model.messages import listed
 from fabbench.model.plan import DEFAULT_VARIANT, Variant, Words
+from fabbench.model.values import T
 from fabbench.remote import SshOptions
 from fabbench.remote.host import RemoteHost, neighbors
 from fabbench.remote.relay import relay
@@ -30,10 +31,9 @@ OnProgress: TypeAlias = Callable[[int], None]
 """Gets the number of hosts done."""
 _PROBE_S = 60.0
 _MAX_SHOWN = 5
-T = TypeVar("T")
 
 
-@contextlib.contextmanager
+@contextmanager
 def connected(
     target: Target, names: Sequence[str], on_progress: OnProgress | None = None
 ) -> Iterator[Results[SshTransport]]:
@@ -42,8 +42,8 @@ def connected(
     if not all(names):
         raise RequestError("A host name is empty.", hint="Use the name you would pass to ssh.")
     client = _client(options.ssh_client)
-    connections = [client(SshHost(name, options)) for name in names]
-    with contextlib.ExitStack() as closing:
+    connections = [client(SshHost(name=name, options=options)) for name in names]
+    with ExitStack() as closing:
         # Before they connect: an interrupt meanwhile leaves none open.
         for connection in connections:
             closing.callback(connection.close)
@@ -113,10 +113,10 @@ def usable(results: Results[T], needs: Needs) -> dict[str, T]:
 
 def failures(results: Results[object]) -> dict[str, str]:
     """Return the hosts of which a step of opening them failed → why."""
-    return {name: str(error) for name, error in failed(results).items()}
+    return map_values(str, failed(results))
 
 
-@contextlib.contextmanager
+@contextmanager
 def hold(
     inventory: Inventory,
     connections: Mapping[str, Transport],
@@ -142,7 +142,10 @@ def hold(
         lost = _start_agents(by_name, needs)
         machines = [each for each in machines if each.name not in lost]
         inventory = without(inventory, lost)
-        _warn_of_others(machines)
+        if busy := neighbors(machines):
+            logging.getLogger(__name__).warning(
+                "Warning: fabbench already runs on %s: both get worse figures.", listed(busy)
+            )
         with _agent_for_mpirun(inventory, machines, needs) as agent:
             # More than one host of each machine: they are virtual, and it is the only machine.
             hosts_each = len(inventory.hosts) // len(machines)
@@ -185,28 +188,19 @@ def without(inventory: Inventory, lost: Reasons) -> Inventory:
     """Return the inventory without hosts that cannot be used: name → why."""
     if not lost:
         return inventory
-    names = [host.name for host in inventory.hosts]
-    left = [at for at, name in enumerate(names) if name not in lost]
+    left = [at for at, name in enumerate(inventory.names) if name not in lost]
     unreachable = {**inventory.unreachable, **lost}
     return replace(inventory.part(left), unreachable=unreachable)
 
 
-def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
-    """Notify the user of other runs of fabbench on the machines."""
-    if busy := neighbors(machines):
-        logging.getLogger(__name__).warning(
-            "Warning: fabbench already runs on %s: both get worse figures.", listed(busy)
-        )
-
-
 def _agent_for_mpirun(
     inventory: Inventory, machines: Sequence[RemoteHost], needs: Needs
-) -> contextlib.AbstractContextManager[Words]:
+) -> AbstractContextManager[Words]:
     """Return how mpirun reaches the other hosts, if it is needed."""
     # Each part of divided hosts starts mpirun on its own first host, which may be any.
     if needs.mpi:
         return relay(inventory, machines, any_head=needs.divided)
-    return contextlib.nullcontext(())
+    return nullcontext(())
 
 
 def clean_up(remotes: Sequence[RemoteHost]) -> list[str]:

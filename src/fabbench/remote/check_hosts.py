@@ -5,12 +5,12 @@ The connections are real, on ports that the kernel chooses. One program on every
 most 30 s, and writes no files.
 """
 
-import contextlib
 import re
 import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
 from fabbench.hosts.check import Connection, HostRelations, Opening
@@ -19,7 +19,8 @@ from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
-from fabbench.model.mappings import distinct, without_empty
+from fabbench.model.mappings import distinct, map_values, without_empty, without_none
+from fabbench.model.messages import output_text
 from fabbench.model.templates import text_of
 from fabbench.model.values import frozen
 from fabbench.remote.host import RemoteHost, UnwritableError
@@ -141,7 +142,7 @@ def _result_of_pair(
 def _send(shell: ProcessStream, text: str) -> None:
     # If the program accepts no more input, its lines tell what it printed, or that the connection
     # broke.
-    with contextlib.suppress(LostError):
+    with suppress(LostError):
         shell.send(text.encode())
 
 
@@ -171,7 +172,7 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
         for other in probed.keys() - {name}:
             connections |= dict.fromkeys(_both_ways(name, other), untried)
     ahead_s = {name: each.clock_s for name, each in probed.items()}
-    clocks = {name: clock_s for name, clock_s in ahead_s.items() if clock_s is not None}
+    clocks = without_none(ahead_s)
     return HostRelations(addresses=addresses, connections=connections, clocks=clocks)
 
 
@@ -190,7 +191,7 @@ def try_to_open(connections: Mapping[str, Transport]) -> dict[str, Opening]:
         for name, each in connections.items()
     }
     results = map_hosts(hosts, _start_and_clean)
-    return {name: _opening(result) for name, result in results.items()}
+    return map_values(_opening, results)
 
 
 def _start_and_clean(host: RemoteHost) -> None:
@@ -217,7 +218,7 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
     noise = shell.answer(host, _SHELL_S, last=_READY)
     if _READY not in noise:
         took_s = time.monotonic() - started
-        printed = " ".join(noise[-2:]) or "no output"
+        printed = output_text(noise[-2:])
         raise MachineError(
             f"Login to {host} succeeded, but no shell answered in {took_s:.0f} s: {printed}",
             hint="The user needs a login shell, and sh in its PATH. Its home or startup files may "

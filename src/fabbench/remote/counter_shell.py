@@ -9,6 +9,7 @@ from fabbench.counters.snapshot import SNAPSHOT, Snapshot, read_snapshot
 from fabbench.counters.watch import HostSamples, carries
 from fabbench.execution.worker_pool import Results, map_hosts
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import map_values
 from fabbench.remote.transport import ProcessStream, Transport
 
 _ANSWER_S = 10.0
@@ -65,7 +66,7 @@ def rounds(
     Those are left out from then on; it ends after `for_s`, or when no host is left. With `wait_s`
     it counts from when NICs carry a job, and ends if none has for so long.
     """
-    shells = {name: HostShell(each) for name, each in connections.items()}
+    shells = map_values(HostShell, connections)
     failed: dict[str, str] = {}
     due = time.monotonic()
     at_the_end = every_s / 2  # A sample due at the very end is still taken

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.background import in_background
@@ -20,6 +19,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import explain
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
+from fabbench.model.values import T
 from fabbench.remote.transport import (
     Done,
     HostGoneError,
@@ -51,8 +51,6 @@ _PUT = (
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
 _GONE_S = 10.0  # How long it may take until it is known that a host no longer exists
-
-T = TypeVar("T")
 
 
 class UnwritableError(MachineError):

@@ -5,6 +5,7 @@ from collections import deque
 
 from fabbench.execution.worker_pool import Results, map_hosts
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import map_values
 from fabbench.remote.counter_shell import HostShell
 from fabbench.remote.transport import Transport
 
@@ -18,7 +19,7 @@ class InspectorShells:
         """Start nothing yet. `folder`: that of NCCL_INSPECTOR_DUMP_DIR; empty: none is read."""
         self.lines = deque[str](maxlen=_MOST)
         asked = connections if folder else {}
-        self._shells = {name: HostShell(each) for name, each in asked.items()}
+        self._shells = map_values(HostShell, asked)
         self._question = f"fabbench_inspector {shlex.quote(folder)}"
 
     def read(self) -> None:

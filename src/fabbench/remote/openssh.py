@@ -5,12 +5,12 @@ master's socket is in a private folder. It never prompts, and ends with the conn
 fabbench.
 """
 
-import contextlib
 import re
 import shlex
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -161,7 +161,7 @@ class OpenSsh(SshTransport):
         self._will = argv
         if argv and self._master is not None:  # Else no process here would run it
             command = shlex.join(self._ssh_command(argv))
-            with contextlib.suppress(OSError):  # then it is as if the machine had died
+            with suppress(OSError):  # then it is as if the machine had died
                 (self._folder / WILL).write_text(f"exec {command}\n")
 
     def failed(self, program: str, stderr: Sequence[str]) -> MachineError | None:

@@ -4,12 +4,12 @@ Jump hosts, proxy commands, agents and known_hosts work; certificates, revoked k
 and ``Match exec`` do not.
 """
 
-import contextlib
-import functools
 import getpass
 import logging
 import time
 import warnings
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -43,7 +43,7 @@ _POLL_S = 0.01
 _PORT = 22
 
 
-@functools.cache
+@cache
 def paramiko() -> ModuleType:
     """Load paramiko without warnings that it raises beside some cryptography, and without logs."""
     with warnings.catch_warnings():
@@ -197,9 +197,9 @@ class Paramiko(SshTransport):
         first, *others = map(str, paths)
         # paramiko asks these first; of several keys of a host, the first that was loaded counts.
         for path in others:
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 client.load_system_host_keys(path)
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             client.load_host_keys(first)  # Its new keys are saved in this one
         accept = self.host.options.accept_new_host_keys
         policy = library.AutoAddPolicy if accept else library.RejectPolicy
@@ -302,10 +302,10 @@ class _Channel(ProcessStream):
 
     @override
     def end_input(self) -> None:
-        with contextlib.suppress(OSError, EOFError):
+        with suppress(OSError, EOFError):
             self._channel.shutdown_write()
 
     @override
     def close(self) -> None:
-        with contextlib.suppress(OSError, EOFError):
+        with suppress(OSError, EOFError):
             self._channel.close()

@@ -7,9 +7,9 @@ no sshd.
 """
 
 import base64
-import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 
 from fabbench.execution.background import in_background
@@ -24,7 +24,7 @@ _WAKE_S = 0.5
 _FAILED = 255  # ssh's exit status if it was not the command that failed
 
 
-@contextlib.contextmanager
+@contextmanager
 def relay(
     inventory: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool
 ) -> Iterator[Words]:
@@ -82,7 +82,7 @@ class _Relay:
     def _serve(self) -> None:
         """Serve requests; after a reconnect, the agent repeats those without an answer."""
         # The host may be lost or released: mpirun's stream raises it too.
-        with contextlib.suppress(MachineError):
+        with suppress(MachineError):
             for lines in self._stream.batches():
                 for line in lines:
                     self._handle_request(line)

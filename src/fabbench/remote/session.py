@@ -3,12 +3,12 @@
 Programs keep running if the connection breaks: the agent is opened again, and goes on from there.
 """
 
-import contextlib
 import itertools
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from itertools import chain
@@ -41,7 +41,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines
-from fabbench.model.mappings import Documents, HostLines, distinct
+from fabbench.model.mappings import Documents, HostLines, distinct, only
 from fabbench.model.plan import Command, Execution, Step, Words
 from fabbench.model.values import frozen
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, RemoteHost, after_login, neighbors
@@ -86,7 +86,7 @@ class AgentStream:
 
     def send(self, data: bytes) -> None:
         """Write to its standard input. If it broke, the thread that reads its lines notices."""
-        with contextlib.suppress(LostError):
+        with suppress(LostError):
             self.pipe.send(data)
 
     def close(self) -> None:
@@ -323,7 +323,7 @@ class RemoteSession(Session):
             addresses=("localhost",) if alone else tuple(host.address for host in hosts),
             agent=() if alone else self._allocation.agent,
             # Hosts that name it differently are left to mpirun's own choice.
-            interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
+            interface="" if alone else only(interfaces, ""),
             forward=first.forwarded,
             programs=hosts[0].programs,
             # By MARK the agent ends ranks, by RANK it counts those that still run.
@@ -411,7 +411,7 @@ class RemoteSession(Session):
         last: list[Output] = []
         deadline = awake_s() + _LAST_S
         # The output is kept, and why it ends is known.
-        with contextlib.suppress(MachineError, FloodedError):
+        with suppress(MachineError, FloodedError):
             while any(program.status is None for program in programs):
                 if awake_s() >= deadline:
                     break

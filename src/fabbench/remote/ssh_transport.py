@@ -8,11 +8,11 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import action
+from fabbench.model.values import frozen
 from fabbench.remote import SshOptions
 from fabbench.remote.transport import Transport
 
@@ -24,7 +24,7 @@ _BACK_OFF_S = 0.15
 _MAX_BACK_OFF_S = 3.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SshHost:
     """A host as the user named it, and what overrides the user's ssh configuration of it."""
 

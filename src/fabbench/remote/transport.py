@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 
 from fabbench.execution.background import in_background
@@ -16,6 +15,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
 from fabbench.model.messages import action
+from fabbench.model.values import frozen
 
 POLL_S = 0.5
 _MAX_ERR_LINES = 1000
@@ -40,7 +40,7 @@ class SilentHostError(MachineError):
         self.host = host
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """A program that ran to its end."""
 
@@ -182,7 +182,7 @@ class Transport(ABC):
         finally:
             stream.close()
         status = -1 if stream.status is None else stream.status  # As if ended by a signal
-        return Done(status, out, list(stream.err))
+        return Done(status=status, out=out, err=list(stream.err))
 
     def leave_will(self, argv: Sequence[str]) -> None:  # noqa: B027 - not everywhere possible
         """Have a program run there if fabbench is killed."""

@@ -56,5 +56,5 @@ _MAX_CLOSING_LINES = 4
 def closing_lines(answer: Sequence[str], **drawing: Any) -> str:
     """Write the answer of a long text again, for its end: the first few sentences."""
     lines = answer[:_MAX_CLOSING_LINES]
-    tables = [Table(header=(), rows=(), title=line) for line in lines]
+    tables = [Table(title=line) for line in lines]
     return "\n" + to_terminal(tables, **drawing)

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -15,8 +15,9 @@ from fabbench.model.hosts import Hosts
 from fabbench.model.ids import dated_id
 from fabbench.model.log import METRICS
 from fabbench.model.mappings import Reasons, gathered
-from fabbench.model.messages import counted
-from fabbench.model.units import format_duration, format_size, scale
+from fabbench.model.messages import counted, with_remark
+from fabbench.model.units import format_duration, format_quantity, format_size
+from fabbench.model.values import frozen
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import PlainData, Table, write_result
 from fabbench.report.templates import rendered
@@ -52,7 +53,7 @@ EXITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RungFigure:
     """One figure of a rung, in the metric's base unit."""
 
@@ -71,11 +72,10 @@ class RungFigure:
 
     def __str__(self) -> str:
         """Return the value with its unit."""
-        unit = METRICS[self.metric].unit
-        return scale(unit, self.value).quantity(self.value)
+        return format_quantity(self.value, METRICS[self.metric].unit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RungResult:
     """One rung that has ended."""
 
@@ -120,7 +120,7 @@ def _first_reasons(rungs: Iterable[Reasons]) -> Reasons:
     return reasons
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Certificate:
     """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
 
@@ -335,9 +335,7 @@ def _rung_row(rung: RungResult) -> tuple[str, ...]:
     figures = "; ".join(f"{figure.what}: {figure}" for figure in rung.figures)
     state = rung.state.value
     result = figures or rung.why
-    limits = "; ".join(rung.limits)
-    sources = ", ".join(rung.sources)
-    limits += f" ({sources})" if sources else ""
+    limits = with_remark("; ".join(rung.limits), ", ".join(rung.sources))
     took = format_duration(rung.seconds) if rung.seconds else ""
     return (rung.name, state, rung.fabric, result, limits, took)
 

@@ -123,7 +123,7 @@ def _advice_table(checks: Sequence[Check], status: Status, hosts: int) -> Table:
         by_name = gathered(saw).items()
         parts = [_what_a_check_saw(name, seen, hosts) for name, seen in by_name]
         notes.append(" ".join([*parts, "→", advice]))
-    return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
+    return Table(title=_TITLES[status], notes=notes)
 
 
 def _what_a_check_saw(check: str, seen_on: Iterable[tuple[str, str]], hosts: int) -> str:

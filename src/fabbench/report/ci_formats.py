@@ -16,6 +16,7 @@ from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.headline import headlines
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import counted, one_line
 from fabbench.report.comparison_tables import (
     GATES,
@@ -73,9 +74,7 @@ def _configuration_case(comparison: Comparison, index: int) -> Case:
     for name, values in column.facts.items():
         words = ", ".join(map(str, values))
         output.append(f"{name}: {words}")
-    for each in column.findings:
-        text = f"{each.severity}: {each.meaning} {each.advice}"
-        output.append(text.rstrip())
+    output += map(str, column.findings)
     reasons = column.reasons or [f"{column.outcome}: no reason given"]
     return Case(column.label, tag, column.outcome.value, reasons, output)
 
@@ -134,9 +133,9 @@ def _headlines(comparison: Comparison) -> Table:
     """Return the title of a comment: with the only headline in it, or several below it."""
     lines = headlines(comparison)
     if len(lines) > 1:
-        return Table(title="fabbench", header=(), rows=(), notes=lines)
-    line = lines[0] if lines else "no figures to show"
-    return Table(title=f"fabbench: {line}", header=(), rows=())
+        return Table(title="fabbench", notes=lines)
+    line = first_of(lines, "no figures to show")
+    return Table(title=f"fabbench: {line}")
 
 
 def _first_that_fit(parts: Sequence[str]) -> list[str]:

@@ -27,7 +27,7 @@ from fabbench.analysis.highlights import (
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, first_of, gathered, only
 from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_ends, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
@@ -62,12 +62,12 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
 def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Table]:
     """Return the tables below the figures: notes, what stands out, what is normal, rails, gates."""
     tables = [
-        _notes_table(title="", notes=all_notes(comparison, verdict)),
+        Table(notes=all_notes(comparison, verdict)),
         *_stands_out(comparison),
     ]
     expected = list(sentences(expectations_of(comparison)))
     if expected:
-        tables.append(_notes_table("Is it normal?", expected))
+        tables.append(Table(title="Is it normal?", notes=expected))
     rails = rails_of(comparison)
     if rails:
         of_rails = distinct(_rail_notes(rails))
@@ -82,14 +82,11 @@ def all_notes(comparison: Comparison, verdict: "Verdict | None") -> list[str]:
     return [*footnotes(comparison), *(verdict.notes if verdict else ())]
 
 
-def _notes_table(title: str, notes: Sequence[str]) -> Table:
-    return Table(title=title, header=(), rows=(), notes=notes)
-
-
 def _stands_out(comparison: Comparison) -> Iterator[Table]:
     """Yield what stands out in each section; a single column beside the baseline needs no name."""
-    compared = len(comparison.columns) - 1
-    skipped = 0 if compared > 1 else 1  # Cells at the start of each row: the name of the column
+    skipped = (
+        0 if len(comparison.compared) > 1 else 1
+    )  # Cells at the start of each row: the name of the column
     header = ("Column", "Range", "Observation")[skipped:]
     of_all_sections = highlights(comparison)
     for index, section in enumerate(comparison.sections):
@@ -219,7 +216,7 @@ def section_table(
     comparison: Comparison,
     sections: Sequence[ComparisonSection],
     *,
-    terminal: bool = False,
+    terminal: bool,
     live: bool = False,
 ) -> Table:
     """Return the table of sections that share it: those of one key, or of its rails.
@@ -305,11 +302,11 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     if all(test is None or test.once for test in tests):
         return []
     level = confidence(sections[0].level)
-    labels = [column.label for column in comparison.columns[:-1]]
-    if len(labels) == 1:
-        return [f"Verdict ({level} interval)"]
-    words = f"Verdict ({level} interval)".lower()
-    return [f"{label} {words}" for label in labels]
+    header = f"Verdict ({level} interval)"
+    if len(comparison.compared) == 1:
+        return [header]
+    words = header.lower()
+    return [f"{column.label} {words}" for column in comparison.compared]
 
 
 class _Line(NamedTuple):
@@ -321,7 +318,7 @@ class _Line(NamedTuple):
     @property
     def first(self) -> ComparisonRow | None:
         """The first row."""
-        return self.rows[0] if self.rows else None
+        return first_of(self.rows, None)
 
 
 def _lines_of(section: ComparisonSection) -> Iterator[_Line]:
@@ -408,11 +405,11 @@ HEADER = (*_MEASURED, *FIELDS, "placement", "transport", "versions", "source", *
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
 
 
-def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> PlainData:
+def comparison_document(comparison: Comparison, verdict: "Verdict | None") -> PlainData:
     """Return the document of `fabbench compare --format json`."""
     # With several metrics the document has none: elements of `rows` and `stands_out` have theirs.
     # (`metric and …` is null then, as `verdict and …` is without gates.)
-    metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
+    metric = only(comparison.metrics, None)
     expected = expectations_of(comparison)
     return {
         "format": 1,  # Changes when a name or a unit in the output changes
@@ -421,7 +418,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         "lower_is_better": metric and metric.lower_is_better,
         "placement": comparison.placement or None,
         "base": comparison.base.label,
-        "headline": next(iter(headlines(comparison)), None),
+        "headline": first_of(headlines(comparison), None),
         "columns": [
             {
                 **_column_record(column),
@@ -459,7 +456,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
                 **section.key,
             }
             for section in comparison.sections
-            for index, column in enumerate(comparison.columns[:-1])  # the last is the baseline
+            for index, column in enumerate(comparison.compared)
         ],
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expected],
         "notes": all_notes(comparison, verdict),
@@ -570,7 +567,7 @@ def _column_record(column: ColumnSummary) -> PlainData:
         **picked(column, "source", "outcome", "reasons", "executions"),
         "findings": list(map(asdict, column.findings)),
         "facts": {
-            name: values[0] if len(values) == 1 else list(values)
+            name: only(values, default=list(values))  # several are a list
             for name, values in column.facts.items()
         },
     }

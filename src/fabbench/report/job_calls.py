@@ -7,7 +7,7 @@ from fabbench.evidence.inspector import LATE, RANKS, records
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import METRICS, Finding, Log, Point, Proof
-from fabbench.model.units import format_percent, format_size, scale
+from fabbench.model.units import format_percent, format_quantity, format_size
 from fabbench.report.expectations import expectations_of_log
 
 _SILENT = "NCCL's inspector has written nothing new to {}: docs/watch.md says what it needs."
@@ -39,7 +39,7 @@ def _speed(log: Log) -> str:
     most = max(medians, key=_time_of_all)
     *_, metric = most.metrics  # busbw, if there is one
     *_, value = most.values
-    figure = scale(METRICS[metric].unit, value).quantity(value)
+    figure = format_quantity(value, METRICS[metric].unit)
     return f"{log.case} at {format_size(most.size)}: {metric} {figure}."
 
 

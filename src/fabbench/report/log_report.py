@@ -17,7 +17,7 @@ from fabbench.model.log import (
     Outcome,
     Severity,
 )
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import distinct, map_values
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report.expectations import (
     expectation_record,
@@ -352,7 +352,7 @@ def _title_of(log: Log) -> str:
     serious = [found.code for found in log.findings if found.severity is not Severity.NOTE]
     if not serious or log.outcome is not Outcome.OK:  # another outcome says enough
         return heading
-    codes = ", ".join(dict.fromkeys(serious))
+    codes = ", ".join(distinct(serious))
     return f"{heading}, but {codes}"
 
 
@@ -372,12 +372,8 @@ def log_notes(log: Log) -> Iterator[str]:
 
 
 def _finding_sentence(finding: Finding) -> str:
-    severity = finding.severity.value
-    words = [f"{severity}: {finding.meaning}", finding.advice]
-    if finding.line:
-        line = finding.line.strip()[:_MAX_QUOTED]
-        words.append(f"[{line}]")
-    return " ".join(filter(None, words))
+    line = finding.line.strip()[:_MAX_QUOTED]
+    return f"{finding} [{line}]" if line else str(finding)
 
 
 def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> PlainData:
@@ -391,7 +387,7 @@ def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> PlainData:
     likely, _ = causes(log)
     return {
         **_common_fields(log, verdict),
-        "facts": {name: str(value) for name, value in log.facts.items()},
+        "facts": map_values(str, log.facts),
         "evidence": dict(log.evidence),
         "causes": [picked(cause, "against", "decide", code="finding.code") for cause in likely],
         "curve": curve_line(log),

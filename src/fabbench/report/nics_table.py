@@ -6,6 +6,7 @@ from typing import NamedTuple
 from fabbench.counters.findings import amount, balance, rate
 from fabbench.counters.snapshot import Moved, NicTraffic, Traffic
 from fabbench.counters.vocabulary import RX, TX
+from fabbench.model.messages import with_remark
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
 from fabbench.report.table import Table, cut, grid_pieces
 
@@ -46,8 +47,7 @@ def _rate_cells(traffic: Traffic, line: "_Line") -> Iterator[str]:
     for direction in _DIRECTIONS:
         per_second = traffic.rate(_moved(line.nics, direction))
         share = _percent_of_links(line.nics, per_second)
-        text = rate(per_second)
-        yield f"{text} ({share})" if share else text
+        yield with_remark(rate(per_second), share)
 
 
 def _link_cell(nics: Sequence[NicTraffic]) -> str:

@@ -7,7 +7,7 @@ A content security policy forbids other scripts and all network access. `templat
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.analysis.compare import Column, ColumnSummary, Comparison
@@ -17,9 +17,10 @@ from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, first_of, gathered
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_change, format_percent, format_size
+from fabbench.model.values import frozen
 from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunPage:
     """The contents of a page about one run."""
 
@@ -109,7 +110,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
     `number` counts sections from 1, for their anchors.
     """
     # The comparison by the benchmark's usual metric; None: a sweep, or nothing was measured
-    usual = run.comparisons[0] if run.comparisons else None
+    usual = first_of(run.comparisons, None)
     lines = headlines(usual) if usual else []
     if run.sweep:
         lines = [sweep_headline(run.sweep)]
@@ -135,7 +136,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         sweeps=sweep_report,
         split_to_width=split_to_width,
     )
-    first = next(iter(lines), "")
+    first = first_of(lines, "")
     row = {
         "Run": run.id,
         "Result": first or "-",

@@ -15,7 +15,7 @@ from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSecti
 from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import bounds, confidence
 from fabbench.model.errors import MachineError
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import distinct, gathered
 from fabbench.model.messages import one_line
 from fabbench.model.units import format_change, format_decimal, format_ends, format_size
 from fabbench.report.comparison_tables import title_of
@@ -495,14 +495,14 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
     factor = section.scale.factor
     metric = section.metric.name
     expected = [each for each in expectations_of(comparison) if each.key == section.key]
-    ceilings = dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)
+    ceilings = distinct(each.ceiling / factor for each in expected if each.ceiling)
     unit = section.scale.unit
     caption = f"{metric} ({unit})"
     if any(line.shaded for line in lines):
         caption += "; shaded: range of repeats"
     # Ceilings and published figures are in the unit of the plot, as the lines are.
     published = list(_published_ranges(expected, lines, factor))
-    panels = [_value_panel(caption, lines, list(ceilings), published)]
+    panels = [_value_panel(caption, lines, ceilings, published)]
     notes: list[str] = []
     shown = (figure for row in section.rows for figure in row.figures if figure)
     if any(figure.value <= 0 for figure in shown):
@@ -590,8 +590,8 @@ def _value_panel(
 
 def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     """Yield how many times better each column is than the baseline, with intervals."""
-    columns = comparison.columns[:-1]  # the last is the baseline
-    for index, column in enumerate(columns):
+    few = len(comparison.compared) <= _SHADED
+    for index, column in enumerate(comparison.compared):
         points: list[PlotPoint] = []
         for row in section.rows:
             ratio = row.ratios[index]
@@ -599,7 +599,7 @@ def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterato
             if ratio and test:
                 points.append(PlotPoint(row.size, ratio, test.low, test.high))
         if points:
-            yield PlotLine(column.label, points, index, shaded=len(columns) <= _SHADED)
+            yield PlotLine(column.label, points, index, shaded=few)
 
 
 def _change_panel(

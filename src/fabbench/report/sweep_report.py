@@ -7,14 +7,15 @@ import re
 import shlex
 from bisect import bisect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.messages import counted, listed, one_line
+from fabbench.model.messages import counted, listed, one_line, single_spaced, with_line_feeds
 from fabbench.model.units import Scale, format_decimal, scale
+from fabbench.model.values import frozen
 from fabbench.report.svg import LETTER, Picture, to_svg_file
 from fabbench.report.table import PlainData, Table, cut, picked, to_csv, write_result
 from fabbench.report.templates import rendered
@@ -29,7 +30,7 @@ _MAX_TYPICALS = 4  # Maximum number of typical figures in the headline
 _LONGEST_NODES = 40  # Maximum length of the nodes of a group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepReport:
     """The result of a sweep, and what else is written about it."""
 
@@ -63,7 +64,7 @@ def headline(report: SweepReport) -> str:
     """Return the result in a sentence or two."""
     words = {"counted": counted, "listed": listed, "typical": _typical_figures(report)}
     text = rendered("sweep_headline.txt", report=report, diagnosis=report.diagnosis, **words)
-    return " ".join(str(text).split())
+    return single_spaced(str(text))
 
 
 def _typical_figures(report: SweepReport) -> str:
@@ -91,7 +92,7 @@ def groups_table(report: SweepReport) -> Table:
     """
     groups = [each for each in report.diagnosis.groups if each.inside or each.between]
     if not groups:
-        return Table(header=(), rows=[], align="")
+        return Table()
     highest = max(each.inside or each.between or 0.0 for each in groups)
     unit = scale(report.metric.unit, highest)
 
@@ -131,7 +132,7 @@ def suspects_table(report: SweepReport) -> Table:
     rows += [_suspect_row("undecided", each) for each in report.diagnosis.undecided]
     notes = str(rendered("sweep_notes.txt", diagnosis=report.diagnosis)).splitlines()
     if not rows:
-        return Table(header=(), rows=rows, align="", notes=notes)
+        return Table(notes=notes)
     header = ("verdict", "kind", "name", "confidence", "evidence")
     return Table(header=header, rows=rows, align="lllrl", notes=notes)
 
@@ -285,7 +286,7 @@ def heat_map_text(matrix: "Matrix") -> str:
     """
     values = {"cut": cut, "pairs": pairs(matrix), "words": part_words}
     text = str(rendered("heat.txt", matrix=matrix, **values))
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    return with_line_feeds(map(str.rstrip, text.splitlines()))
 
 
 def heat_map(matrix: "Matrix", title: str) -> Picture:

@@ -18,7 +18,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -26,21 +26,22 @@ from typing import Any, NamedTuple, TypeAlias
 from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import one_line, printable, quoted, unbroken
+from fabbench.model.messages import one_line, printable, quoted, unbroken, with_line_feeds
 from fabbench.model.patterns import Match, lazy
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """Cells are finished text: no writer computes, rounds or scales.
 
     `align` has one letter per column: `l`, `r` (numbers, whose decimal points are aligned) or `d`
     (numbers, to the right as they are); empty means left everywhere. `headline` is a sentence
-    above the table, `notes` are sentences below it.
+    above the table, `notes` are sentences below it. Without a header there are only these.
     """
 
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
     title: str = ""
     headline: str = ""
     align: str = ""
@@ -286,20 +287,18 @@ def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | No
     return "".join(terminal_pieces(tables, color=color, width=width))
 
 
-def terminal_pieces(
-    tables: Iterable[Table], *, color: bool = False, width: int | None = None
-) -> Iterator[str]:
+def terminal_pieces(tables: Iterable[Table], *, color: bool, width: int | None) -> Iterator[str]:
     """Write tables as `to_terminal` does, piece by piece."""
     for index, table in enumerate(tables):
         if index:
             yield "\n"
-        yield _with_line_feeds(_lines_above(table, color=color, width=width))
+        yield with_line_feeds(_lines_above(table, color=color, width=width))
         parts: Iterable[Table] = [table] if table.header else []  # else there are only notes
         if parts and width and table.keys:
             parts = split_to_width(table, width)
         for part in parts:
             yield from grid_pieces(part, color=color, width=width)
-        yield _with_line_feeds(_lines_below(table, color=color, width=width))
+        yield with_line_feeds(_lines_below(table, color=color, width=width))
 
 
 def _lines_above(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
@@ -318,10 +317,6 @@ def _lines_below(table: Table, *, color: bool, width: int | None) -> Iterator[st
     for note in table.notes:
         for line in folded(note, width, first="- ", indent="  "):
             yield toned(line) if color else line
-
-
-def _with_line_feeds(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
 
 
 def folded(
@@ -363,22 +358,23 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     table = align_decimals(table)
     fold_to = width if len(table.rows) <= LONG else None  # None: lines are as long as they are
     widths = _narrowed(_widths(table, fold=fold_to is not None), fold_to)
-    grid = _TextGrid(widths, table.aligns(), fold=bool(fold_to), color=color)
+    aligns = table.aligns()
+    grid = _TextGrid(widths=widths, aligns=aligns, fold=bool(fold_to), color=color)
     head = list(grid.lines(table.header, bold))
     if table.ruled:
         gaps = _GAP * (len(widths) - 1)
         head.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (sum(widths) + gaps))
-    yield _with_line_feeds(head)
+    yield with_line_feeds(head)
     for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
         block = table.rows[start : start + _ROWS_PER_BLOCK]
-        yield _with_line_feeds(line for row in block for line in grid.lines(row, _toned_cell))
+        yield with_line_feeds(line for row in block for line in grid.lines(row, _toned_cell))
 
 
 _Coloring: TypeAlias = Callable[[str], str]
 """Returns the text of a cell with its colors."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _TextGrid:
     """The columns of a table of plain text."""
 
@@ -537,7 +533,7 @@ def _cell_width(text: str) -> int:
 
 def picked(value: object, *names: str, **renamed: str) -> PlainData:
     """Return some attributes of a value by their names, or by others: ``unit="metric.unit"``."""
-    attributes = {**dict(zip(names, names, strict=True)), **renamed}
+    attributes = {name: name for name in names} | renamed
     return {name: attrgetter(path)(value) for name, path in attributes.items()}
 
 

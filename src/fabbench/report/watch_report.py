@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from fabbench.counters.watch import WatchResult
-from fabbench.model.log import Finding
 from fabbench.report import nics_table
 from fabbench.report.ci_formats import label_value, sample_value
 from fabbench.report.table import Table, picked, records_to_csv, write_result
@@ -19,7 +18,7 @@ _OF_NIC = ("name", "kind", "link_rate", "tx", "rx")
 
 def render_watch(result: WatchResult, form: str, **drawing: Any) -> str:
     """Write it in a format of `fabbench watch`. Ends with a newline."""
-    closing = Table(header=(), rows=(), headline=result.last)
+    closing = Table(headline=result.last)
     tables = [_table(result), closing]
     if form == "html":
         return str(rendered("watch.html", title=result.first, tables=tables))
@@ -44,10 +43,6 @@ def render_watch(result: WatchResult, form: str, **drawing: Any) -> str:
 def _table(result: WatchResult) -> Table:
     """Lay out what each NIC carried, and what stands out."""
     of_nics = nics_table.table(result.carriers, most=_MOST_NICS)
-    found = map(_sentence, result.findings)
+    found = map(str, result.findings)
     notes = [*of_nics.notes, *found, *result.notes]
     return replace(of_nics, headline=result.first, notes=notes)
-
-
-def _sentence(found: Finding) -> str:
-    return f"{found.severity}: {found.meaning} {found.advice}"

@@ -242,7 +242,7 @@ class Acceptance:
 
     def _require_same_nodes(self, inventory: Inventory) -> None:
         before = {each.name for each in self.certificate.nodes}
-        now = {each.name for each in inventory.hosts} | inventory.unreachable.keys()
+        now = {*inventory.names, *inventory.unreachable}
         if before and before != now:  # a new ladder has none before
             raise RequestError(
                 "These are other nodes than before.",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -21,7 +21,7 @@ from fabbench.model.hosts import Hosts
 from fabbench.model.log import Ending, Outcome
 from fabbench.model.mappings import GroupOfNode, Names, Reasons, Variables
 from fabbench.model.plan import Configuration, Variant
-from fabbench.model.values import frozen
+from fabbench.model.values import T, frozen
 from fabbench.runs.directories import ENVIRONMENT_VARIABLE
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
@@ -31,8 +31,6 @@ SUMMARY = "summary.json"  # See `fabbench.runs.summary`
 # Number of the layout of a run directory, and of each document that has a `format`
 Format: TypeAlias = Literal[1]
 _MAX_SIZE = 1 << 28  # Bytes; a larger document is damaged
-
-T = TypeVar("T")
 
 
 class StoreError(MachineError):

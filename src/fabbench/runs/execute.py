@@ -20,7 +20,9 @@ from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import MARKER_SIGN, Ending, ExecutionLines, Log, Point, own_line
 from fabbench.model.log import Logs as Logs  # noqa: PLC0414 - a part of plans' results, too
+from fabbench.model.mappings import first_of, map_values
 from fabbench.model.plan import Execution, Plan
+from fabbench.model.values import T
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
 
@@ -34,7 +36,6 @@ _NETWORK_LINES = (
 _EXTRA_OUTPUT = 1 << 16  # allowance in bytes and lines for output between steps
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
 
-T = TypeVar("T")
 AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
@@ -115,12 +116,8 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
         missing = 0  # what was not carried out is not wanted
         if len(carried_out) != len(writer.run.schedule):
             writer.end_schedule(carried_out)
-    by_configuration = {label: tuple(some) for label, some in logs.items()}
-    return PlanResult(by_configuration, _first(stops), missing)
-
-
-def _first(stops: Sequence[Stop]) -> Stop | None:
-    return stops[0] if stops else None
+    by_configuration = map_values(tuple, logs)
+    return PlanResult(by_configuration, first_of(stops, None), missing)
 
 
 def on_machines(
@@ -142,7 +139,7 @@ def on_machines(
         results.append(work(cast("AllocationT", allocation)))
     if not results:
         raise stops[0]
-    return results[0], _first(stops)
+    return results[0], first_of(stops, None)
 
 
 def preview_machines(request: RunRequest) -> Inventory:
@@ -217,7 +214,7 @@ class RunningExecution:
             with _collecting(stops):
                 stored.finish(ending)
         counted = nics.counters if nics.counters.hosts else None
-        return with_counters(tuple(self._logs), counted), _first(stops)
+        return with_counters(tuple(self._logs), counted), first_of(stops, None)
 
     def _ending_after(self, stop: Stop) -> Ending:
         """Return how the execution ended that an error or an interrupt ended early."""

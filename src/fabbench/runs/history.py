@@ -15,7 +15,7 @@ _LARGE = 1 << 30
 """A size at which rates are at their peak, in bytes."""
 
 
-def parse_metric(text: str, sizes: Sizes | None = None) -> tuple[Metric, Sizes | None]:
+def parse_metric(text: str, sizes: Sizes | None) -> tuple[Metric, Sizes | None]:
     """Parse METRIC[@SIZE[..SIZE]], besides the `sizes` of ``--size``. Raise RequestError."""
     name, at, size = text.partition("@")
     metric = one_named("metric", name, METRICS)

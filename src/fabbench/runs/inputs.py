@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
@@ -28,7 +28,7 @@ from fabbench.model.messages import counted, did_you_mean, nearest
 from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
 from fabbench.model.units import Sizes
-from fabbench.model.values import frozen
+from fabbench.model.values import T, frozen
 from fabbench.plan import STORE
 from fabbench.report.log_report import log_tables, log_writer
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
     from fabbench.runs.store import StoredRun
 
-T = TypeVar("T")
 _ARCHIVES = (".tar", ".tgz", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _MAY_BE_LOG = lazy(
     r"(?:^|/)[^./]*$|\.(?:[\w-]*(?:txt|log|out|err|\d)|std\w+)(?:\.(?:gz|bz2|xz|zst))?$"

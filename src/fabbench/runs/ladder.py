@@ -115,7 +115,7 @@ class Rung:
         return benchmark.each_nic(work) if self.alone else work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Nodes:
     """What rungs depend on, and sentences: why some do not apply to the nodes; empty: they do."""
 

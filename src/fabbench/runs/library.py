@@ -5,7 +5,6 @@ A request from plain values, and a comparison for notebooks.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from fabbench.analysis.aggregate import Column
 from fabbench.config.given import Given, Origin
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.mappings import without
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import Option, declared, read_option
 from fabbench.model.run_options import RunOptions
@@ -119,9 +119,12 @@ def request(
     options_there = type(resolve(where, config, launchers, os.environ).target.options)
     work = runnable(benchmark).work_type()
     assert work is not None  # noqa: S101 - it is runnable
-    plain = _plain_fields()  # of RunRequest, such as fabrics; `known` are written as on the CLI
+    # Options that are given as values, such as fabrics; `known` are written as on the CLI
+    plain = without(get_type_hints(RunRequest), _MADE_OF_OPTIONS)
     known = {**declared(Target), **declared(options_there), **declared(work)}
-    shared = _shared_options(plain.keys())
+    of_every_run = declared(RunOptions)
+    names = plain.keys() & of_every_run.keys()
+    shared = {name: of_every_run[name] for name in names}
     given = given_of_file(benchmark, config, {**shared, **known})
     given |= where
     for name, value in options.items():
@@ -135,18 +138,6 @@ def request(
         else:
             raise _unknown_option(f"{benchmark} on {on}", name, sorted({*plain, *known}))
     return request_of(benchmark, given, config, launchers, os.environ)
-
-
-def _plain_fields() -> Mapping[str, Any]:
-    """Return the fields of a request that are given as values, with their types."""
-    kinds = get_type_hints(RunRequest)
-    return {name: kind for name, kind in kinds.items() if name not in _MADE_OF_OPTIONS}
-
-
-def _shared_options(names: AbstractSet[str]) -> dict[str, Option]:
-    """Return those options of every run that have one of the `names`."""
-    every = declared(RunOptions)
-    return {name: every[name] for name in names & every.keys()}
 
 
 def _value_of_field(name: str, value: Any, kind: Any) -> Any:

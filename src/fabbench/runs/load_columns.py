@@ -30,7 +30,7 @@ from fabbench.model.log import (
     Proof,
     Severity,
 )
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, gathered, grouped_by, map_values
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
@@ -190,7 +190,7 @@ def _by_nic_or_settings(name: str, logs: list[Log]) -> _ByLabel:
     They come from a loop over these, and are no repeats of one another.
     """
     for label_of in (_named_nic, _stated_settings):
-        groups = gathered((label_of(log), log) for log in logs)
+        groups = grouped_by(label_of, logs)
         if len(groups) > 1 and "" not in groups:
             return _with_different_words(name, groups)
     return {name: logs}
@@ -267,7 +267,7 @@ def _slow_nics(
     figures = gathered(figures_of_nics)
     if len(figures) < _FEWEST_NICS:
         return
-    medians = {nic: _median(each) for nic, each in figures.items()}
+    medians = map_values(_median, figures)
     middle = median(medians.values())
     at = format_size(test.size)
     metric = test.metric.name
@@ -373,7 +373,7 @@ def repeats_of(arguments: Sequence[str]) -> Sequence[str]:
     named_files = all(Path(each).is_file() for each in arguments)
     if len(arguments) < 3 or not named_files:
         return arguments
-    alike = gathered((_without_number(argument), argument) for argument in arguments)
+    alike = grouped_by(_without_number, arguments)
     return list(map(",".join, alike.values()))
 
 

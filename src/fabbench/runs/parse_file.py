@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias
 
 from fabbench.benchmarks import benchmarks
 from fabbench.evidence.flight_recorder import Dump, is_dump, read_dump, record_of
@@ -36,13 +36,13 @@ from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size
+from fabbench.model.values import T
 
 Pieces: TypeAlias = Iterator[bytes]
 Bytes: TypeAlias = "LogStream | BinaryIO"
 LabeledLogs: TypeAlias = Iterator[tuple[str, Log]]
 """Logs, each after its configuration, or its column of a comparison; empty: it has none."""
 
-T = TypeVar("T")
 
 BLOCK = 1 << 18
 MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file

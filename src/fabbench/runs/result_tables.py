@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.log import METRICS, Log, Outcome, Point, Proof
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import grouped_by
 from fabbench.report.log_report import LABELS
 from fabbench.runs.document import Format, decoded
 
@@ -86,7 +86,7 @@ def logs_of_document(
     document = decoded(text, _Document, source)
     for log in document.logs:
         yield "", _log(log, log.facts, log.samples, source, proof)
-    rows_of_logs = gathered((_what_was_measured(row), row) for row in document.rows)
+    rows_of_logs = grouped_by(_what_was_measured, document.rows)
     for rows in rows_of_logs.values():
         first = rows[0]
         yield first.column, _log(first, asdict(first), rows, source, proof)

@@ -25,7 +25,7 @@ from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launche
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.log import Log
-from fabbench.model.mappings import Sentences, distinct
+from fabbench.model.mappings import Sentences, distinct, map_values
 from fabbench.model.messages import counted
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_sizes
@@ -71,7 +71,7 @@ def undecided(
     at_headlines: list[str] = []
     elsewhere: list[str] = []
     for section in comparison.sections:
-        for index, column in enumerate(comparison.columns[:-1]):  # the last is the baseline
+        for index, column in enumerate(comparison.compared):
             what = f"{section.metric.name} of {column.label}"
             quoted, others = _where_undecided(section, index)
             at_headlines += (f"{what} {where}" for where in quoted)
@@ -336,7 +336,7 @@ def _submit(
 
 def _machines_in_words(request: RunRequest, inventory: Inventory) -> str:
     """Return the hosts, and the images that programs run in."""
-    hosts = ", ".join(host.name for host in inventory.hosts)
+    hosts = ", ".join(inventory.names)
     variants = request.target.variants
     images = [variant.image or inventory.image for variant in variants] or [inventory.image]
     named = ", ".join(filter(None, distinct(images)))
@@ -355,7 +355,7 @@ def _result(
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their
         # environment.
-        logs = {label: _marked_lost(some) for label, some in logs.items()}
+        logs = map_values(_marked_lost, logs)
     columns = stored_columns(writer.run, logs=logs)
     stops = (measured.stop, release_failure)
     result = RunResult(

@@ -14,7 +14,7 @@ from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
-from fabbench.model.mappings import Reasons, Sentences, distinct, gathered
+from fabbench.model.mappings import Reasons, Sentences, distinct, gathered, without
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
@@ -240,7 +240,10 @@ def _typical(diagnosis: Diagnosis, metric: str) -> Iterator[RungFigure]:
     worst = max if METRICS[metric].lower_is_better else min
     if diagnosis.typicals:
         yield RungFigure(
-            metric, size=None, value=worst(diagnosis.typicals.values()), repeats=diagnosis.tests
+            metric=metric,
+            size=None,
+            value=worst(diagnosis.typicals.values()),
+            repeats=diagnosis.tests,
         )
 
 
@@ -306,7 +309,7 @@ def _members_in_words(group: NodeGroup) -> str:
 
 
 def _not_in(named: Reasons, others: Reasons) -> Reasons:
-    return {name: why for name, why in named.items() if name not in others}
+    return without(named, others)
 
 
 def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Reasons:
@@ -421,4 +424,6 @@ def _figures(comparison: Comparison) -> Iterator[RungFigure]:
         row = headline_row(section)
         first = row.figures[0] if row else None
         if row and first:
-            yield RungFigure(section.metric.name, row.size, first.value, first.n)
+            yield RungFigure(
+                metric=section.metric.name, size=row.size, value=first.value, repeats=first.n
+            )

@@ -19,9 +19,9 @@ import msgspec
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Logs, Metric, Outcome
-from fabbench.model.mappings import Names, distinct, gathered
+from fabbench.model.mappings import Names, distinct, first_of, gathered, map_values
 from fabbench.model.plan import Configuration
-from fabbench.model.units import Sizes, format_ends, format_size, scale
+from fabbench.model.units import Sizes, format_ends, format_quantity, format_size
 from fabbench.runs.directories import runs
 from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, write
 
@@ -185,7 +185,7 @@ def summary_of(run: "StoredRun", logs: Logs | None = None) -> FullSummary:
         ended += sweep.tests
     measured = () if damage else tuple(_measured(run, logs_of))
     labels = tuple(each.label for each in run.configurations)
-    first = labels[0] if labels else ""  # the one in question: its sizes and peak are shown
+    first = first_of(labels, "")  # the one in question: its sizes and peak are shown
     return FullSummary(
         id=run.id,
         name=run.name,
@@ -269,7 +269,7 @@ def _best_figure(benchmark: str, measured: Sequence[Measured]) -> str:
     known = [each.value(metric) for each in measured if each.metric == metric.name]
     values = [value for value in known if value is not None]
     best = min(values) if metric.lower_is_better else max(values)
-    return scale(metric.unit, best).quantity(best)
+    return format_quantity(best, metric.unit)
 
 
 def stated_versions(logs: Iterable[Log]) -> dict[str, str]:
@@ -286,7 +286,7 @@ def stated_versions(logs: Iterable[Log]) -> dict[str, str]:
         if name in log.facts
     )
     by_library = gathered(stated)
-    return {name: "/".join(versions) for name, versions in by_library.items()}
+    return map_values("/".join, by_library)
 
 
 def _measured(run: "StoredRun", logs_of: Logs) -> Iterator[Measured]:

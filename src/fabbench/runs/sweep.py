@@ -202,8 +202,7 @@ def _only_fabric(whole: Plan) -> str:
 
 def _places(inventory: Inventory, nodes: Iterable[str]) -> list[int]:
     """Return where nodes are in the inventory. The first is the server, or runs mpirun."""
-    names = [host.name for host in inventory.hosts]
-    return [names.index(node) for node in nodes]
+    return [inventory.names.index(node) for node in nodes]
 
 
 def _work_on_rail(run: RunRequest, rail: str) -> Work:
@@ -342,7 +341,7 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
         return plan(run, inventory)
     nodes = range(len(inventory.hosts))
     plans = [plan(run, inventory.part((node,))) for node in nodes]
-    fabrics = dict.fromkeys(each.fabric for alone in plans for each in alone.configurations)
+    fabrics = distinct(each.fabric for alone in plans for each in alone.configurations)
     if len(fabrics) > 1 and not run.fabrics:
         best = ", ".join(fabrics)
         raise RequestError(
@@ -354,7 +353,7 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
 
 def _new_document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
-    nodes = tuple(host.name for host in inventory.hosts)
+    nodes = inventory.names
     benchmark = benchmark_named(run.benchmark)
     metric = run.metric or benchmark.sweep_metric or benchmark.printed_metrics(run.work)[0]
     return SweepDocument(
@@ -401,7 +400,7 @@ def _common_nics(run: RunRequest, inventory: Inventory) -> Names:
                 "pairs them in order."
             ),
         )
-    return tuple(_nics_of(run, inventory.hosts[0]))
+    return tuple(_nics_of(run, inventory.first))
 
 
 def _nics_in_words(run: RunRequest, host: Host) -> str:

@@ -256,10 +256,6 @@ def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:
     return worst(largest, key=itemgetter(1))
 
 
-def _is_of_client(point: Point) -> bool:
-    return point.labels.get("side") == "client"
-
-
 def _in_common(log: Log, point: Point | None) -> str:
     """Return in words what tests must have in common; without a point, what a failed log shows."""
     properties = {**log.facts, **point.labels} if point else log.facts
@@ -268,3 +264,7 @@ def _in_common(log: Log, point: Point | None) -> str:
     if point:
         words.append(format_size(point.size))
     return ", ".join(words)
+
+
+def _is_of_client(point: Point) -> bool:
+    return point.labels.get("side") == "client"

@@ -4,14 +4,14 @@ What won is measured against the default once more, in a second run of fresh exe
 run confirms a gain.
 """
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
@@ -24,6 +24,7 @@ from fabbench.model.log import Log, Outcome
 from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution, Variant
+from fabbench.model.values import T
 from fabbench.plan.arms import DEFAULT
 from fabbench.plan.request import RunRequest
 from fabbench.runs.execute import Logs, on_machines
@@ -36,7 +37,6 @@ from fabbench.runs.tuned_settings import measured_with
 if TYPE_CHECKING:
     from fabbench.analysis.statistics import TwoSamples
 
-T = TypeVar("T")
 CONFIRMS = "confirms-"
 """How the name of a confirmation begins; the id of the run that it confirms follows."""
 # Variables whose effect NCCL's log shows → which of algorithms, protocols and channels
@@ -87,7 +87,7 @@ def tunes(
     resumed: StoredRun | None,
     *,
     by_size: bool,
-    confirms: bool = False,
+    confirms: bool,
     **more: Any,
 ) -> Iterator[Tune]:
     """Measure arms, then what won, in fresh executions; yield each run when it has ended.
@@ -115,7 +115,7 @@ def on_held_machines(
     resumed: StoredRun | None,
     measure: Callable[[Allocation], tuple[Tune, T]],
     *,
-    later: Work | None = None,
+    later: Work | None,
 ) -> tuple[Tune, T]:
     """Return what `measure` makes of machines that all runs have, one after the other.
 
@@ -149,7 +149,7 @@ def in_turn(  # noqa: PLR0913, PLR0917 - what is known, and what `run` adds
     The time begins with the first execution, as that of `stop_condition`.
     """
     ends = time.monotonic() + (seconds or math.inf)
-    for repeat, some in itertools.groupby(executions, attrgetter("repeat")):
+    for repeat, some in groupby(executions, attrgetter("repeat")):
         for execution in some:
             if execution.configuration.label not in tuning.out:
                 yield execution

@@ -6,10 +6,10 @@ each of the five collectives that NCCL asks for has rows for all sizes and commu
 then what NCCL chose by itself, then what NCCL can always run.
 """
 
-import itertools
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -105,7 +105,7 @@ def ranges(chosen: Choices, where: str) -> Iterator[str]:
     A size between two has the choice of the smaller.
     """
     ordered = sorted(chosen, reverse=True)
-    changes = itertools.groupby(
+    changes = groupby(
         ordered,
         lambda cell: (cell.case, chosen[cell]),
     )

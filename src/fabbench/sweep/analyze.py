@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -12,6 +11,7 @@ from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
+from fabbench.model.values import frozen
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
 from fabbench.sweep.explained import accounted_for, slow_now_and_then, unexplained
@@ -182,7 +182,7 @@ def _as_pair(fitted: Fit, writer: EvidenceWriter, fitted_class: FittedClass, row
     return Suspect(kind, pair_text(nodes, rail), nodes, chance, evidence, rail)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _SlowGroup:
     """A group that is slower than others, also among its own nodes."""
 
@@ -200,7 +200,7 @@ def _slow_groups(
     speeds = _speeds_of_groups(fitted, fitted.groups)  # by number of the group; larger is faster
     if len(speeds) < 2:
         return
-    fastest = max(speeds, key=lambda number: speeds[number])
+    fastest = max(speeds, key=speeds.__getitem__)
     best = groups[fastest]  # `groups` are in the order of their numbers
     which = "other" if len(speeds) == 2 else "fastest"
     for number, speed in speeds.items():
@@ -215,7 +215,7 @@ def _slow_groups(
         evidence = f"{text}, also among themselves: {why}."
         # It is slow for sure; whether it is bad is as likely as not.
         suspect = Suspect(SuspectKind.SLOW_GROUP, name, tuple(nodes), DOUBTED, evidence)
-        yield _SlowGroup(suspect, known=bool(types))
+        yield _SlowGroup(suspect=suspect, known=bool(types))
 
 
 def _speeds_of_groups(fitted: Fit, groups: Grouping) -> Mapping[int, float]:

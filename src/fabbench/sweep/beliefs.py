@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fabbench.model.values import frozen
 from fabbench.sweep.readings import Flags, Floats, Ints
 
 NODE_PRIOR = 0.01
@@ -69,7 +70,7 @@ USUAL_WEIGHT = 4
 """As how many results the usual noise counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class States:
     """The states of a node, from healthy to worst.
 
@@ -106,7 +107,7 @@ class States:
             slow.append(level)
             level *= _STEP
         a_little = tolerated / 2
-        return cls(np.array([0.0, a_little, *slow]), tolerated)
+        return cls(levels=np.array([0.0, a_little, *slow]), tolerated=tolerated)
 
     def learned(self, healthy: Floats) -> "States":
         """Return the states with the rates at which healthy tests are slow, or fail (NaN).
@@ -171,7 +172,7 @@ def student(deviation: Floats) -> Floats:
     return _NORMALIZING * squared ** (-(FREEDOM + 1) / 2)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Factors:
     """Tests with the same number of members. Tests of the same members are one factor."""
 

@@ -8,6 +8,7 @@ from math import log1p
 
 import numpy as np
 
+from fabbench.model.values import frozen
 from fabbench.sweep.beliefs import (
     DOUBTED,
     FLAKY,
@@ -115,7 +116,7 @@ class FittedClass:
         return np.isnan(self.tests.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fit:
     """The beliefs after all results."""
 
@@ -202,7 +203,7 @@ def certain(confidence: float) -> float:
     return max(confidence, 1 - math.exp(-_SURE))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Parts:
     """The numbers of what takes part in tests: nodes, their NICs rail by rail, then uplinks."""
 
@@ -262,7 +263,12 @@ def _fit_with_groups(
     apart = groups is not None and groups.apart
     tests = readings.classes(group_of, apart=apart, without=broken)
     rails = sorted({each.rail for each in tests if each.rail})
-    parts = _Parts(count, rails, [] if groups is None else groups.names, path_is_shared)
+    parts = _Parts(
+        nodes=count,
+        rails=rails,
+        groups=[] if groups is None else groups.names,
+        path_is_shared=path_is_shared,
+    )
     classes = [_fitted_class(each, parts, groups) for each in tests]
     settled = _settled(classes, parts, States.of(tolerance))
     states = settled.states

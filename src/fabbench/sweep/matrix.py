@@ -6,12 +6,12 @@ there are many others, they share rows, in order.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.mappings import distinct
+from fabbench.model.values import frozen
 from fabbench.sweep.fit import Fit, below_best
 from fabbench.sweep.readings import Floats, Ints, Readings, by_key
 from fabbench.sweep.values import Diagnosis
@@ -20,7 +20,7 @@ FAILED = 0.0
 """The value of a cell in which a quarter of the tests or more failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Matrix:
     """Rows and columns are the same, and the matrix is symmetric."""
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import expand_hostlist
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, single_spaced
 from fabbench.model.patterns import lazy
 
 _BETWEEN = lazy(r"[-_.,+=@ ]+(?:(?:to|vs|and)[-_.,+=@ ]+)?|/")
@@ -162,7 +162,7 @@ def read_groups(text: str, tested: Iterable[str] = ()) -> Mapping[str, str]:
     group_of: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         before_comment, _, _ = line.partition("#")
-        words = " ".join(before_comment.split())
+        words = single_spaced(before_comment)
         if words:
             try:
                 _place(group_of, words)

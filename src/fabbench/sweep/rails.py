@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import gathered, map_values
 from fabbench.model.messages import listed
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import all_healthy
@@ -62,7 +62,7 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
 def _figures_of_rails(fitted: Fit) -> Mapping[str, Figures]:
     """Return rail → the figures of healthy nodes, by what was measured and between whom."""
     rails = gathered(_healthy_tests(fitted))
-    return {name: _medians(tests) for name, tests in rails.items()}
+    return map_values(_medians, rails)
 
 
 def _healthy_tests(fitted: Fit) -> Iterator[tuple[str, tuple[Key, float]]]:
@@ -78,7 +78,7 @@ def _healthy_tests(fitted: Fit) -> Iterator[tuple[str, tuple[Key, float]]]:
 
 
 def _medians(tests: Iterable[tuple[Key, float]]) -> Figures:
-    return {key: median(values) for key, values in gathered(tests).items()}
+    return map_values(median, gathered(tests))
 
 
 def _typical(figures: Figures) -> float:

@@ -4,11 +4,11 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fabbench.model.values import frozen
 from fabbench.sweep.repeats import Endings
 from fabbench.sweep.values import (
     LONGER,
@@ -69,7 +69,7 @@ def _late(seconds: Sequence[float]) -> float:
     return float(np.quantile(seconds, _LATE, method="lower"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TestClass:
     """Tests with the same number of nodes, on the same rail, within a group or not.
 

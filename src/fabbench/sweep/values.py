@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from fabbench.model.errors import Exit
 from fabbench.model.log import Outcome
+from fabbench.model.messages import with_remark
+from fabbench.model.values import frozen
 
 LONGER = 2
 """A test that hung shows something from so many times on what healthy tests take.
@@ -36,11 +38,10 @@ class SweepTest:
 
 def pair_text(nodes: Sequence[str], rail: str) -> str:
     """Return the nodes of a test, and its rail if it has one."""
-    names = " – ".join(nodes)
-    return f"{names} ({rail})" if rail else names
+    return with_remark(" – ".join(nodes), rail)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Round:
     """Tests that run concurrently: no node is in two of them."""
 
@@ -149,7 +150,7 @@ class Suspect:
         return self.of_all or self.kind in {SuspectKind.LINK, SuspectKind.GROUP}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeGroup:
     """Nodes that are equally fast among themselves, such as those behind one switch."""
 
@@ -163,7 +164,7 @@ class NodeGroup:
     """How many tests these figures are of: inside, and with other groups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """The conclusions from the results of a sweep."""
 

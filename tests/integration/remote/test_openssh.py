@@ -248,7 +248,7 @@ def test_a_connection_that_was_dropped_is_tried_again() -> None:
 
 
 def test_options_overrule_the_configuration_and_a_user_in_the_name_them() -> None:
-    host = SshHost("node1", SshOptions(user="me", port=2, identity=Path("/k")))
+    host = SshHost(name="node1", options=SshOptions(user="me", port=2, identity=Path("/k")))
     words = OpenSsh(host).words()
     assert [words[words.index(flag) + 1] for flag in ("-l", "-p", "-i")] == ["me", "2", "/k"]
     assert words[-2:] == ("--", "node1")

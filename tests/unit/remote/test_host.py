@@ -45,7 +45,7 @@ class Breaking(Transport):
 
 BROKE = LostError('The connection to the pod broke: container not found ("fabbench").')
 GONE = HostGoneError("The pod was evicted.")
-CLEAN = Done(0, ["fabbench-agent: here"], [])
+CLEAN = Done(status=0, out=["fabbench-agent: here"], err=[])
 
 
 @pytest.fixture(autouse=True)

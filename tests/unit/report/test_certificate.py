@@ -16,7 +16,8 @@ from fabbench.report.certificate import (
     render_certificate,
 )
 
-FIGURE, LIMITS = RungFigure("busbw", 1 << 30, 4e11, 3), ("busbw@1GB>=360GB/s",)
+FIGURE = RungFigure(metric="busbw", size=1 << 30, value=4e11, repeats=3)
+LIMITS = ("busbw@1GB>=360GB/s",)
 CHECK = RungResult(name="check", what="checks", state=State.PASSED)
 ALL = RungResult(
     name="all:all_reduce",

@@ -71,11 +71,11 @@ def test_what_was_measured_is_kept(store: Path) -> None:
     key = dict(found[0].key)
     assert (key["case"], key["nodes"], key["type"]) == ("all_reduce", "2", "p4d.24xlarge")
     value, best = (
-        found[0].value(BUSBW, Sizes((range(2 << 30, (2 << 30) + 1),))),
+        found[0].value(BUSBW, Sizes(ranges=(range(2 << 30, (2 << 30) + 1),))),
         found[0].value(BUSBW),
     )
     assert 60e9 < (value or 0) <= (best or 0) < 80e9
-    assert found[0].value(BUSBW, Sizes((range(3, 4),))) is None
+    assert found[0].value(BUSBW, Sizes(ranges=(range(3, 4),))) is None
     (quickest, _) = (each.value(METRICS["time"]) for each in kept.measured if each.metric == "time")
     assert (quickest or 1) < 1e-3  # the best time is the least
 

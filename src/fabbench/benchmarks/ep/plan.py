@@ -1,7 +1,7 @@
 """How programs of expert parallelism are started: one step of mpirun each (programs.toml)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import msgspec
 
@@ -15,6 +15,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.options import Choice, Flag, Text, Whole, option
 from fabbench.model.plan import Proof, Step
+from fabbench.model.values import frozen
 
 EP_BENCH = "ep_bench"
 INSTALL = (
@@ -40,7 +41,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gid: str = "NCCL_IB_GID_INDEX"  # The variable of RoCE's GID index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EpWork(nccl_env.RankWork):
     """Dispatch and combine with one setting."""
 

@@ -13,6 +13,7 @@ import getopt
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import LogReadings, Reader, Reading
@@ -60,7 +61,8 @@ from fabbench.model.log import (
     Stream,
     fact_text,
 )
-from fabbench.model.messages import quoted
+from fabbench.model.mappings import first_of
+from fabbench.model.messages import quoted, with_remark
 from fabbench.model.patterns import lazy
 
 _TIMED_OUT = lazy(r"\s*\d+s timeout expired.*")
@@ -483,7 +485,7 @@ class Pair:
 
     def first_value(self, fact: str) -> str:
         """Return the first value of a fact; empty: not reported."""
-        return next(iter(self.reported.get(fact, {})), "")
+        return first_of(self.reported.get(fact, {}), "")
 
     def iteration_ranges(self) -> set[Range]:
         """Return the ranges of iterations that its rows print: one range if all are alike."""
@@ -590,7 +592,7 @@ class PairReader(Reader):
             events = [Setting(facts=self._heading), *events]
             self._heading = NO_FACTS
         settings = [event for event in events if isinstance(event, Setting)]
-        setting = settings[0] if settings else Setting()
+        setting = first_of(settings, Setting())
         # A process prints one table, and a command line names its program.
         begins = any(isinstance(event, Begin) for event in events)
         may_begin_process = has_header or setting.case is not None
@@ -742,8 +744,6 @@ def _add_reported_facts(pair: Pair) -> None:
 
 
 def _mixed_providers(providers: Mapping[str, str]) -> Finding:
-    used = ", ".join(
-        f"{provider} ({side})" if side else provider for provider, side in providers.items()
-    )
+    used = ", ".join(starmap(with_remark, providers.items()))
     meaning = f"The processes did not use one provider: {used}."
     return Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning)

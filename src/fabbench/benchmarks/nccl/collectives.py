@@ -1,7 +1,6 @@
 """The programs of nccl-tests, how their rates are computed, and what whole tables show. Pure."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.nccl.rows import Sample
 from fabbench.model.log import Finding, Point, Record
+from fabbench.model.mappings import most_common
 from fabbench.model.units import format_size
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class Arithmetic:
                     return  # as nearly always
         # Not all rows fit, or the ranks are not stated: what most rows show counts.
         if is_sized:
-            counts = Counter(row.multiple for row in samples if row.multiple > 0)
-            self._multiple = max(counts, key=lambda multiple: counts[multiple], default=0)
+            multiples = (row.multiple for row in samples if row.multiple > 0)
+            self._multiple = most_common(multiples, default=0)
         rows = [ratios(row.size, *side) for row in samples for side in row.sides]
         self.formula = choose_formula(rows, shapes, ranks)
 

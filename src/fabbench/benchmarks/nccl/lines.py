@@ -21,7 +21,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.nccl import BENCHMARK
 from fabbench.benchmarks.nccl.rows import UNREADABLE_UNITS, read_header
 from fabbench.model import records
-from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.messages import LONGEST_QUOTE, single_spaced
 from fabbench.model.patterns import Match, expand, lazy
 
 
@@ -108,7 +108,7 @@ def _config(match: Match) -> _Events:
 
 def _unknown_units(match: Match) -> _Events:
     """Read units other than us and GB/s: no row below them counts."""
-    units = " ".join(match[1].split())
+    units = single_spaced(match[1])
     yield Header([UNREADABLE_UNITS])
     yield finding("unit-unknown", units=units)
 

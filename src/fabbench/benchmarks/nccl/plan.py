@@ -1,7 +1,7 @@
 """How nccl-tests are started: one step of mpirun per collective, one rank per GPU."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from fabbench.benchmarks import nccl_env, standard
 from fabbench.benchmarks.nccl.collectives import COLLECTIVES
@@ -15,6 +15,7 @@ from fabbench.model.messages import listed
 from fabbench.model.options import RARE, SIZE, Choice, Type, Whole, option
 from fabbench.model.plan import Command, Proof, Step
 from fabbench.model.units import Sweep
+from fabbench.model.values import frozen
 
 FOLDER = "/opt/nccl-tests/build"  # the folder of the programs in AWS's images
 INSTALL = (
@@ -55,7 +56,7 @@ def _round_down(unit: int, size: int) -> int:
     return size // unit * unit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NcclWork(nccl_env.RankWork):
     """Collectives over a sweep of sizes."""
 

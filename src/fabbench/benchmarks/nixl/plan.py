@@ -5,7 +5,7 @@ client alone has to know one. Neither needs etcd (`--runtime_type=ASIO`).
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from fabbench.benchmarks.pairs import ADDRESS, PORT, PairWork, Side
 from fabbench.benchmarks.standard import (
@@ -25,6 +25,7 @@ from fabbench.model.log import Facts
 from fabbench.model.options import Choice, Flag, Whole, option
 from fabbench.model.plan import Command
 from fabbench.model.units import Sweep
+from fabbench.model.values import frozen
 
 PROGRAM = "nixlbench"
 INSTALL = (
@@ -47,7 +48,7 @@ _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the interface that clients reach may no
 _MEMORY = {"host": "DRAM", "cuda": "VRAM"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NixlWork(PairWork):
     """Blocks of a range of sizes."""
 

@@ -32,7 +32,7 @@ from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Row, are_of_test, finite, stated
 from fabbench.model.log import Finding, Record
-from fabbench.model.mappings import without_empty
+from fabbench.model.mappings import first_of, map_values, only, without_empty
 from fabbench.model.messages import merged
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
@@ -118,7 +118,7 @@ class _NotesByKind:
 
     def first(self, kind: str) -> Note:
         """Return the first note of a kind; an empty one if there is none."""
-        return next(iter(self.by_kind[kind]), Note(kind=""))
+        return first_of(self.by_kind[kind], Note(kind=""))
 
     def below_rows(self, kind: str) -> Sequence[Note]:
         """Return those below the last row."""
@@ -299,12 +299,12 @@ def _implied_ranks(rows: Sequence[Row]) -> int:
     shape = ALL_REDUCE if low > 1 else GATHERING  # 2(n-1)/n, or (n-1)/n
     # From 0 to inf: any share of the data. Only busbw / algbw counts here.
     numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
-    return numbers.pop() if len(numbers) == 1 else 0
+    return only(numbers, 0)
 
 
 def _labeled(row: Row, notes: _NotesByKind) -> Row:
     """Return a row with all labels, without its nan and inf."""
-    finite_figures = {stat: finite(figures) for stat, figures in row.figures.items()}
+    finite_figures = map_values(finite, row.figures)
     labels = _labels(row, notes, {*chain.from_iterable(finite_figures.values())})
     return row._replace(labels=stated(labels), figures=without_empty(finite_figures))
 

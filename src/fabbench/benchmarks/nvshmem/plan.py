@@ -1,7 +1,6 @@
 """How NVSHMEM's perftests are started: one step of mpirun for each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
@@ -25,6 +24,7 @@ from fabbench.model.mappings import distinct
 from fabbench.model.options import Text, Whole, option
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
+from fabbench.model.values import frozen
 
 _PERFTEST = "/opt/nvshmem/bin/perftest"
 INSTALL = (
@@ -56,7 +56,7 @@ _MISLEADING = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NvshmemWork(nccl_env.RankWork):
     """Perftests over a sweep of sizes."""
 

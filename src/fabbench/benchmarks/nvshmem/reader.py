@@ -42,7 +42,7 @@ from fabbench.benchmarks.tables import (
     is_ascending,
     read_columns,
 )
-from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.messages import LONGEST_QUOTE, single_spaced
 from fabbench.model.patterns import Match, lazy
 
 _COLUMNS = columns_of("nvshmem")
@@ -254,7 +254,7 @@ def _around_tables(text: str, execution: Execution | None) -> Events | None:
     if command is not None:
         return (Command((Setting(command["program"]),)), Stop())  # it ends what is above
     notes = [*_shown_by_debug_text(text)]
-    quote = " ".join(text.split())[:LONGEST_QUOTE]
+    quote = single_spaced(text)[:LONGEST_QUOTE]
     if _FATAL.match(text):
         notes.append(Note("fatal", quote))
         return notes if execution is not None else (Begin(), *notes)

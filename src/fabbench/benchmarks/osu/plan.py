@@ -1,7 +1,6 @@
 """How the OSU micro-benchmarks are started: one step of mpirun (Open MPI) or srun per program."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.standard import (
@@ -23,6 +22,7 @@ from fabbench.model.mappings import distinct
 from fabbench.model.options import Flag, Text, Whole, option
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
+from fabbench.model.values import frozen
 
 PAIRS = (
     "osu_latency",
@@ -81,7 +81,7 @@ _MISLEADING = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OsuWork(nccl_env.RankWork):
     """Programs over a range of sizes."""
 

@@ -6,8 +6,7 @@ are 10⁶ bytes.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 
 from fabbench.benchmarks.commands import CommandLine, as_fact, read_command_line
 from fabbench.benchmarks.consistency import Printed
@@ -34,6 +33,7 @@ from fabbench.benchmarks.tables import (
     unknown_columns,
 )
 from fabbench.catalog.systems import rows_of
+from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import Match, lazy
 
 _TITLE = lazy(
@@ -89,7 +89,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 
 def _title(match: Match) -> Events:
-    test = " ".join(match["test"].lower().split())
+    test = single_spaced(match["test"].lower())
     case = _program_of_title(test)
     if case == "hello":  # which measures nothing
         return (Stop(),)
@@ -101,14 +101,9 @@ def _title(match: Match) -> Events:
 
 def _program_of_title(title: str) -> str:
     """Return the program without `osu_`: the rewritings of names.csv, one after another."""
-    for row in _rewritings_of_titles():
+    for row in rows_of("names.csv", "fabbench.benchmarks.osu"):
         title = re.sub(row["pattern"], row["name"], title)
     return title
-
-
-@cache
-def _rewritings_of_titles() -> Sequence[Mapping[str, str]]:
-    return [*rows_of("names.csv", "fabbench.benchmarks.osu")]
 
 
 def _facts_of_title(match: Match) -> Iterator[tuple[str, str]]:

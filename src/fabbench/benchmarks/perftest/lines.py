@@ -12,7 +12,7 @@ from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, 
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import rows
 from fabbench.model import records
-from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.messages import LONGEST_QUOTE, single_spaced
 from fabbench.model.patterns import Match, lazy
 
 MARKS = lazy(r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*")
@@ -203,7 +203,7 @@ def _failure(match: Match) -> Iterator[Event]:
     """Say what an error line reports; one of a completion has ibverbs' status, and its meaning."""
     yield Note("failure")
     status = match["status"]
-    words = " ".join(match[0].split())[:LONGEST_QUOTE]
+    words = single_spaced(match[0])[:LONGEST_QUOTE]
     if status:
         yield Setting(facts={"status": int(status), "syndrome": match["syndrome"]})
     meaning = f" ({_MEANINGS[status]})" if status in _MEANINGS else ""

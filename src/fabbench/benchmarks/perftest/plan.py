@@ -1,7 +1,6 @@
 """How perftest is started: a pair of processes per device and size, rail by rail or all at once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fabbench.benchmarks.pairs import PORT, SERVER, PairWork, Side
 from fabbench.benchmarks.standard import MEMORY, devices, extra, sizes, timeout
@@ -12,6 +11,7 @@ from fabbench.model.hosts import Host, Needs
 from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.options import Choice, Flag, Whole, option
 from fabbench.model.plan import Command
+from fabbench.model.values import frozen
 
 TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
 """The programs, the default first."""
@@ -32,7 +32,7 @@ _WITHOUT_RDMA = frozenset({*INTRA_HOST, "tcp", "ofi-tcp"})
 _EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PerftestWork(PairWork):
     """One test over the devices of a fabric."""
 

@@ -28,6 +28,7 @@ from fabbench.benchmarks.perftest import lines, rows
 from fabbench.benchmarks.tables import NEVER, Row
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STEP, NO_STREAM, Finding, Line, Marker, Record, Stream
+from fabbench.model.mappings import first_of
 
 _OTHER = {"local": "remote", "remote": "local"}
 _WHOLE_SETUP = frozenset({"Number of qps", "Connection type", "Mtu", "Link type"})
@@ -113,7 +114,7 @@ class Process(Execution):
         if named_sides == {"server"} and side_of_setup == "client":
             # A truncated command line has no server address, and looks like that of the server.
             return ""
-        return next(iter(named_sides), side_of_setup)
+        return first_of(named_sides, side_of_setup)
 
     def _shown_side(self) -> str:
         """Return the side that the set-up shows.

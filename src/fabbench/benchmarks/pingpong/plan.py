@@ -4,7 +4,6 @@ One pair of processes per size, so that sizes do not affect each other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.pingpong.reader import PROGRAM, SETUP_SHARE, setup_s
@@ -13,12 +12,14 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host
+from fabbench.model.mappings import only
 from fabbench.model.options import DEVICE, Choice, Flag, Whole, option
 from fabbench.model.plan import Proof
 from fabbench.model.units import Sweep
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PingpongWork(LibfabricWork):
     """A ping-pong over a range of sizes."""
 
@@ -80,5 +81,5 @@ class PingpongWork(LibfabricWork):
         # With several devices, a log cannot show one domain.
         rails = self.rails(fabric, hosts)
         chosen = {rail.server for rail in rails} | {rail.client for rail in rails}
-        domain = chosen.pop() if len(chosen) == 1 else ""
+        domain = only(chosen, "")
         return Proof(fabric=fabric, domain=domain or None)

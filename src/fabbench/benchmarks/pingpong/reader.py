@@ -15,6 +15,7 @@ from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
 from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
 from fabbench.model.log import NO_STEP, Record
+from fabbench.model.mappings import distinct
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
 
@@ -122,7 +123,7 @@ def _judge(pair: Pair) -> None:
     setup = setup_s(pair.first_value("endpoint"), provider)
     early = [row.size for process in pair.processes for row in _early_rows(process, setup)]
     if early:
-        sizes = ", ".join(map(format_size, dict.fromkeys(early)))
+        sizes = ", ".join(map(format_size, distinct(early)))
         record.findings.append(finding("setup-time", sizes=sizes))
 
 

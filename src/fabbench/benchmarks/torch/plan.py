@@ -4,7 +4,7 @@ One step of mpirun, one rank per GPU.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
@@ -16,6 +16,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.options import Choice, Whole, option
 from fabbench.model.plan import Proof, Step
+from fabbench.model.values import frozen
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
 WIDTHS: Mapping[str, int] = {
@@ -30,7 +31,7 @@ _WORDS = "--dtype {dtype} --trials {trials} --warmup {warmup} --master {master} 
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TorchWork(nccl_env.RankWork):
     """All_reduce of one matrix, or of several sizes."""
 

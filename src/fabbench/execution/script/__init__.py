@@ -31,7 +31,7 @@ from fabbench.execution.script.words import (
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
-from fabbench.model.mappings import Names, distinct
+from fabbench.model.mappings import Names, distinct, map_values, only
 from fabbench.model.messages import counted
 from fabbench.model.plan import Command, Execution, Plan, Step, Words
 from fabbench.model.units import format_size
@@ -179,14 +179,14 @@ class _Script:
         only what differs.
         """
         executions = {each.configuration.label: each for each in self._plan.executions}
-        environments = {label: self._environment(each) for label, each in executions.items()}
+        environments = map_values(self._environment, executions)
         # `clean` is what all have in common, `env` what one has besides. An execution whose steps
         # have different environments has none here.
         arrays: Names = ()
         if all(environments.values()):
             arrays = ("clean", "env") if len(environments) > 1 else ("clean",)
         bodies = self._body_of_each(arrays)
-        arms = {label: self._line_of_facts(each) for label, each in executions.items()}
+        arms = map_values(self._line_of_facts, executions)
         before = "    nics before\n" if self._counts_nics else ""
         if not arrays:
             # The environment stands in the steps: these differ between configurations too. In an
@@ -252,7 +252,7 @@ class _Script:
             return ()
         commands = chain.from_iterable(step.commands for step in execution.steps)
         environments = {tuple(self._env_words(command)) for command in commands}
-        return environments.pop() if len(environments) == 1 else ()
+        return only(environments, ())
 
     def _body(self, execution: Execution, arrays: Sequence[str]) -> str:
         """Return the steps of an execution: of ranks, or of pairs.

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import map_values
 from fabbench.model.messages import printable
 from fabbench.model.plan import Words
 from fabbench.model.templates import environment
@@ -154,7 +155,7 @@ def shared_environment(
 
     Both have the word env: the command of the first runs that of the second.
     """
-    split = {label: _env_parts(words) for label, words in environments.items()}
+    split = map_values(_env_parts, environments)
     first, *others = split.values()
     shared = [part for part in first if all(part in parts for parts in others)]
     differing: dict[str, list[str]] = {}

@@ -20,7 +20,7 @@ from fabbench.hosts.check.model import (
 from fabbench.hosts.check.one_host import FACTS, Fact
 from fabbench.hosts.probe_result import Link
 from fabbench.model.mappings import distinct, most_common
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, with_remark
 
 _CLOCK_S = 1.0
 """How far clocks may be apart, in seconds."""
@@ -56,10 +56,6 @@ def _same_fact(fact: Fact) -> _Same:
     return _Same(f"same {fact.name}", differences()["topology"], summary)
 
 
-def _efa_cannot_reach(_: Sequence[HostChecks], usual: str, other: str) -> bool:
-    return not efa_reaches(usual, other)
-
-
 def _efa_is_involved(hosts: Sequence[HostChecks], *_: str) -> bool:
     """Return whether EFA is there or requested: it does not cross zones."""
     present = any(each.probe.devices_of(Link.EFA) for each in hosts)
@@ -68,7 +64,10 @@ def _efa_is_involved(hosts: Sequence[HostChecks], *_: str) -> bool:
 
 def _all_same() -> Iterator[_Same]:
     """Yield what should be the same, but for the programs: in the order of the records."""
-    fails: dict[str, _Fails] = {"instance type": _efa_cannot_reach, "zone": _efa_is_involved}
+    fails: dict[str, _Fails] = {
+        "instance type": lambda _, usual, other: not efa_reaches(usual, other),
+        "zone": _efa_is_involved,
+    }
     for name, record in differences().items():
         if name == "topology":
             yield from map(_same_fact, FACTS)
@@ -168,7 +167,7 @@ def connections(host: str, others: Sequence[str], tried: Attempts) -> Check:
     failed = [other for other, each in attempts.items() if each.made is False]
     reached = [other for other, each in attempts.items() if each.made]
     if failed:
-        with_reasons = [_with_reason(other, attempts[other].why) for other in failed]
+        with_reasons = [with_remark(other, attempts[other].why) for other in failed]
         names = listed(with_reasons, _NAMED)
         but = f"; reached: {len(reached)}" if reached else ""
         return outcome("connections.failed", names=names, reached=but)
@@ -177,7 +176,3 @@ def connections(host: str, others: Sequence[str], tried: Attempts) -> Check:
     whys = distinct(each.why for each in attempts.values())
     reasons = ", ".join(filter(None, whys))
     return outcome("connections.untried", whys=f": {reasons}" if reasons else "")
-
-
-def _with_reason(host: str, why: str) -> str:
-    return f"{host} ({why})" if why else host

@@ -13,7 +13,7 @@ from fabbench.hosts.probe_result import Link, Probe
 from fabbench.model import records
 from fabbench.model.errors import FabbenchError
 from fabbench.model.hosts import Needs
-from fabbench.model.mappings import Reasons
+from fabbench.model.mappings import Reasons, first_of
 from fabbench.model.values import frozen
 
 Progress = Callable[[str, int, int], None]
@@ -154,7 +154,7 @@ class HostChecks:
     @property
     def fabric(self) -> str:
         """The requested fabric; empty: any."""
-        return next(iter(self.needs.fabrics), "")
+        return first_of(self.needs.fabrics, "")
 
     @property
     def instance(self) -> System | None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from fabbench.catalog.images import why_unfit
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, outcome
 from fabbench.hosts.measured_elsewhere import measured_elsewhere
-from fabbench.hosts.probe_result import UNLIMITED, Device, Link, Probe
+from fabbench.hosts.probe_result import UNLIMITED, Link, Probe
 from fabbench.model.hosts import NodeDevice
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, first_of, gathered, map_values
 from fabbench.model.messages import listed
 from fabbench.model.units import format_size
 
@@ -139,7 +139,8 @@ def rdma_ports(checks: HostChecks) -> Check | None:
         # No port is left to measure with; else the outcome's usual status.
         status = Status.FAIL if len(down) == len(ports) else None
         return outcome("rdma-ports.down", status, names=", ".join(down), kinds=kinds)
-    without_gid = [port.name for port in ports if _lacks_gid(port)]
+    roce = (port for port in ports if port.link is Link.ROCE)
+    without_gid = [port.name for port in roce if port.roce_v2_gid is None]
     if without_gid:
         return outcome("rdma-ports.no-gid", names=", ".join(without_gid))
     rates = {f"{port.rate_gbps:g}" for port in ports if port.rate_gbps}
@@ -151,10 +152,6 @@ def _kinds_of_devices(probe: Probe) -> str:
     counts = {kind: len(probe.devices_of(kind)) for kind in Link}
     present = [f"{count} {kind}" for kind, count in counts.items() if count]
     return ", ".join(present)
-
-
-def _lacks_gid(port: Device) -> bool:
-    return port.link is Link.ROCE and port.roce_v2_gid is None
 
 
 def verbs(checks: HostChecks) -> Check | None:
@@ -437,7 +434,7 @@ class Fact:
 
     def of(self, devices: Mapping[str, NodeDevice]) -> dict[str, list[str]]:
         """Return each thing known of devices, with the names of those that have it in common."""
-        shown_of = {name: self.shown(device) for name, device in devices.items()}
+        shown_of = map_values(self.shown, devices)
         names_of = gathered((shown, name) for name, shown in shown_of.items())
         names_of.pop("", None)  # of these it is not known
         return names_of
@@ -524,7 +521,7 @@ def _nearest_nics_in_words(device: NodeDevice) -> str:
 
 def _across_cpus(device: NodeDevice) -> bool:
     # As nvidia-smi writes the distance of the nearest: by way of the link between CPUs
-    return next(iter(device.nics), "") == "SYS"
+    return first_of(device.nics, "") == "SYS"
 
 
 def _redirecting_in_words(device: NodeDevice) -> str:

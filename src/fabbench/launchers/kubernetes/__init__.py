@@ -1,7 +1,6 @@
 """Options of the launcher and format ``kubernetes``: pods in a cluster of the kubeconfig."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,9 @@ from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.mappings import Variables
+from fabbench.model.messages import single_spaced
 from fabbench.model.options import IMAGE, RARE, Choice, File, Flag, Seconds, Text, Whole, option
+from fabbench.model.values import frozen
 
 if TYPE_CHECKING:
     from fabbench.catalog.kubernetes_resources import Profile
@@ -26,7 +27,7 @@ CLUSTER_PROFILES = (
 """Names of `fabbench.catalog.kubernetes_resources.DECLARED`, which --help need not import."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ClusterPodOptions(PodOptions, InstanceOptions):
     """Options of pods that fabbench or its MPIJob creates in a cluster of the kubeconfig."""
 
@@ -123,7 +124,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         return self.host_network or (self.profile is not None and self.profile.host_network)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class KubernetesOptions(ClusterPodOptions):
     """Options of the launcher ``kubernetes``."""
 
@@ -183,7 +184,7 @@ def _current_context(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
+        why = single_spaced(str(error))
         raise MachineError(
             f"The kubeconfig {path} cannot be read: {why}.",
             hint="It was read because no target is set: specify one with --on.",

@@ -4,17 +4,16 @@ Only this module translates the library's errors to fabbench's. Answers stay JSO
 cluster, with fields that the library does not know: docs/architecture.md.
 """
 
-import contextlib
-import functools
 import json
 import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import quote
 
 from fabbench.execution.process import Received
@@ -24,11 +23,10 @@ from fabbench.launchers.pod_options import Object
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.mappings import without_empty
-from fabbench.model.messages import action, shorten
-from fabbench.model.values import frozen
+from fabbench.model.messages import action, shorten, single_spaced
+from fabbench.model.values import T, frozen
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
-T = TypeVar("T")
 Query: TypeAlias = Iterable[tuple[str, str]]
 """Query parameters of a request; a name may occur several times."""
 
@@ -38,7 +36,7 @@ _PAGE = 500  # Objects per answer to a list request
 _RESTART_S = 15.0  # Seconds that an API server may take to restart
 
 
-@functools.cache
+@cache
 def client_library() -> ModuleType:
     """Load the client library, which is slow."""
     import kubernetes as loaded
@@ -116,7 +114,7 @@ class KubernetesApi:
         if kind.endswith("Job"):  # what else a run needs belongs to it
             notify(f"Creating a {kind} in the namespace {self.namespace} of {self.context}.")
         path = self._path(kind)
-        request = functools.partial(self._ask, "create", kind, "POST", path, strict, body=body)
+        request = partial(self._ask, "create", kind, "POST", path, strict, body=body)
         try:
             return request()
         except DisconnectedError:
@@ -167,7 +165,7 @@ class KubernetesApi:
             # With this type all releases of the library leave objects as they are.
             watch = client_library().watch.Watch(return_type=object)
             events = watch.stream(
-                functools.partial(_requests(self.configuration).send, "GET", path),
+                partial(_requests(self.configuration).send, "GET", path),
                 label_selector=labels,
                 resource_version=listed["metadata"]["resourceVersion"],  # what came after the list
                 timeout_seconds=_WATCH_S,
@@ -382,10 +380,10 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:500].rstrip(".")
+    return single_spaced(text)[:500].rstrip(".")
 
 
-@functools.cache
+@cache
 def _requests(configuration: Any) -> _Requests:
     return _Requests(configuration)
 
@@ -447,7 +445,7 @@ class PodPipe(ProcessStream):
 
     @override
     def close(self) -> None:
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             self._stream.close()
 
     def _read(self, channel: int) -> bytes:
@@ -539,7 +537,7 @@ class PodConnection(Transport):
     def connect(self) -> None:
         """Raise HostGoneError if the pod does not run, MachineError if the API does not answer."""
         pod: Object = {}
-        with contextlib.suppress(AbsentError):
+        with suppress(AbsentError):
             pod = self._api.read("Pod", self.name)
         meta = pod.get("metadata", {})
         runs = pod.get("status", {}).get("phase") == "Running"

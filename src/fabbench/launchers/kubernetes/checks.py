@@ -1,7 +1,6 @@
 """A cluster's nodes as a table, and what is wrong with them. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from fabbench.catalog.kubernetes_resources import EFA, PROFILES
@@ -10,6 +9,7 @@ from fabbench.hosts.check import Check, Status, outcome_in
 from fabbench.launchers.kubernetes.nodes import Amount, Node, Nodes, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.mappings import most_common
+from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
 
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
@@ -229,7 +229,7 @@ def _amount(amount: Amount) -> dict[str, int | None]:
     return {"allocatable": amount.allocatable, "free": amount.free if amount.known else None}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Right:
     """One verb on one kind of object: a row of rights.csv."""
 

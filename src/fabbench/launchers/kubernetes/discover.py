@@ -1,7 +1,6 @@
 """What a cluster has, whether the user may use it, and whether the device profile fits it."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.kubernetes_resources import Profile
@@ -17,9 +16,8 @@ from fabbench.launchers.kubernetes.nodes import Nodes, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.values import T
 from fabbench.remote.check_hosts import ProbedHost
-
-T = TypeVar("T")
 
 _PARALLEL_REQUESTS = 8
 _PODS_UNSEEN = (

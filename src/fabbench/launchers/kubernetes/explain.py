@@ -16,7 +16,7 @@ from fabbench.launchers.kubernetes.nodes import (
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model import known_messages
 from fabbench.model.known_messages import Explanation
-from fabbench.model.messages import shorten
+from fabbench.model.messages import shorten, single_spaced
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1.
@@ -102,7 +102,7 @@ def _reason_and_message(thing: Object) -> str:
 
 
 def _in_one_line(text: object) -> str:
-    return " ".join(str(text).split())
+    return single_spaced(str(text))
 
 
 def _explain_end(pod: Object, events: Objects) -> Iterator[Explanation]:
@@ -220,12 +220,9 @@ def _explain_setup(pod: Object, events: Objects) -> Iterator[Explanation]:
 def _events_of(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
     """Return the events of an object by time, the last one at the end; `reverse`: first."""
     uid = meta_of(thing).get("uid")
-    of_thing = [event for event in events if _subject_uid(event) == uid]
+    subjects = ((event.get("involvedObject") or {}, event) for event in events)
+    of_thing = [event for subject, event in subjects if subject.get("uid") == uid]
     return sorted(of_thing, key=_last_seen, reverse=reverse)
-
-
-def _subject_uid(event: Object) -> object:
-    return (event.get("involvedObject") or {}).get("uid")
 
 
 def _last_seen(event: Object) -> str:

@@ -1,8 +1,8 @@
 """The launcher ``kubernetes``: pods on nodes of a cluster, which needs nothing installed."""
 
-import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple, Self
@@ -61,7 +61,7 @@ from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import LostError
 
-Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]  # Starts and probes pods
+Start = Callable[[Target], AbstractContextManager[Allocation]]  # Starts and probes pods
 _LOOK_S = 2.0  # Between two looks at pods that are waited for
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 # RDMA devices, which all pods of a node may see, else a sign of the pod's own interfaces
@@ -82,7 +82,7 @@ class PodVariant(NamedTuple):
         return cls(variant.image, target.options_as(ClusterPodOptions).host_network)
 
 
-@contextlib.contextmanager
+@contextmanager
 def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
     """Yield pods that are replaced where a configuration's variant needs another kind.
 
@@ -96,7 +96,7 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
         with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
             yield allocation
         return
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         pods = _SwitchingPods(target, start, stack)
         # Start the kind of the first execution last: its pods then need not be replaced.
         inventory_of_kind = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
@@ -115,7 +115,7 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
 class _SwitchingPods:
     """Pods whose kind changes, as an `Allocation`."""
 
-    def __init__(self, target: Target, start: Start, stack: contextlib.ExitStack) -> None:
+    def __init__(self, target: Target, start: Start, stack: ExitStack) -> None:
         """Leaving `stack` ends the pods that exist then."""
         # Until pods of each kind have been probed
         self.inventory = Inventory(target=target.name, hosts=())
@@ -172,7 +172,7 @@ class KubernetesLauncher(Launcher):
     deep_before_tests = True
     switches_networks = True
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
         """Choose nodes, start a pod on each, and probe them. Leaving it leaves nothing there."""
         target = _with_profile(target)
@@ -190,7 +190,7 @@ class KubernetesLauncher(Launcher):
             )
         notify_undeclared(options, chosen)
 
-        def start(narrowed: Target) -> contextlib.AbstractContextManager[Allocation]:
+        def start(narrowed: Target) -> AbstractContextManager[Allocation]:
             return self._running_pods(narrowed, needs, api, all_nodes, chosen)
 
         with switching_pods(target, start) as allocation:
@@ -288,7 +288,7 @@ class KubernetesLauncher(Launcher):
         results: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
         try:
-            with JobRun(api, spec, self.workload(spec)) as job_run, contextlib.ExitStack() as stack:
+            with JobRun(api, spec, self.workload(spec)) as job_run, ExitStack() as stack:
                 pods = job_run.connections(job_run.wait(options.start_timeout, nodes))
                 for pod in pods.values():
                     stack.callback(pod.close)
@@ -303,7 +303,7 @@ class KubernetesLauncher(Launcher):
         return results, relations
 
     @override
-    @contextlib.contextmanager
+    @contextmanager
     def connections(self, target: Target, wait_s: float) -> Iterator[Mapping[str, PodConnection]]:
         """Reach the first container of running pods with some labels: `NODE/POD` → it."""
         labels = target.options_as(ClusterPodOptions).pod
@@ -311,7 +311,7 @@ class KubernetesLauncher(Launcher):
             raise RequestError("Pass --pod, labels of the pods to watch, and no nodes.")
         api = api_of(target)
         pods: dict[str, PodConnection] = {}
-        with contextlib.ExitStack() as closing:
+        with ExitStack() as closing:
             for pod in _running_pods_with(labels, api, wait_s):
                 container = spec_of(pod)["containers"][0]["name"]
                 connection = PodConnection(api, name_of(pod), container)
@@ -325,7 +325,7 @@ class KubernetesLauncher(Launcher):
             yield {name: pods[name] for name in pod_that_sees.values()}
 
     @override
-    @contextlib.contextmanager
+    @contextmanager
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
         api = api_of(target)
         where = "any namespace" if everywhere else f"namespace {api.namespace}"
@@ -336,7 +336,7 @@ class KubernetesLauncher(Launcher):
             remove=lambda chosen: remove_leftovers(api, chosen, everywhere=everywhere, force=force),
         )
 
-    @contextlib.contextmanager
+    @contextmanager
     def _running_pods(
         self,
         target: Target,
@@ -447,7 +447,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Nodes) 
     )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Objects) -> Iterator[None]:
     """On exit, report in which pods programs were OOM-killed: nothing else does."""
     before = _oom_counters(remotes)
@@ -466,7 +466,7 @@ def _note_others(api: KubernetesApi, run: str, machines: Sequence[RemoteHost]) -
     others = f"{SELECTOR},{RUN}!={run},{ROLE}={WORKER}"
     on_node = {machine.name: machine for machine in machines}
     for everywhere in (False, True):  # users may see other namespaces, or not
-        with contextlib.suppress(MachineError):  # it spoils no execution
+        with suppress(MachineError):  # it spoils no execution
             for pod in api.objects("Pod", labels=others, fields=USING_NODES, everywhere=everywhere):
                 if machine := on_node.get(node_of(pod)):
                     machine.note_other(name_of(pod))

@@ -16,7 +16,7 @@ from fabbench.catalog.kubernetes_resources import Mount, PodResources, Profile, 
 from fabbench.launchers.kubernetes import LEASE_S, PORT
 from fabbench.launchers.pod_options import Labels, Object, Objects, PodOptions, filled, forms
 from fabbench.model.errors import RequestError
-from fabbench.model.mappings import Names, Variables
+from fabbench.model.mappings import Names, Variables, map_values, without
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
 from fabbench.model.values import frozen
@@ -263,7 +263,7 @@ def _mounted(mounts: Sequence[Mount]) -> list[Object]:
 
 def env_list(env: Variables) -> list[Object]:
     """Return environment variables as in a container spec."""
-    escaped = {name: escape_argument(value) for name, value in env.items()}
+    escaped = map_values(escape_argument, env)
     return [{"name": name, "value": value} for name, value in escaped.items()]
 
 
@@ -311,7 +311,7 @@ def benchmark_container(
         live=live,
         name=name,
         # What has a limit is requested to that limit, without saying so
-        requests={name: amount for name, amount in requests.items() if name not in limits},
+        requests=without(requests, limits),
         limits=limits,
         claims=[{"name": name} for name in _claims(spec)],
         mounts=[{"name": "shm", "mountPath": "/dev/shm"}, *_mounted(profile.mounts)],  # noqa: S108 - in a container

@@ -18,7 +18,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import System, instance, plain
 from fabbench.launchers.pod_options import Labels, Object, Objects
 from fabbench.model.errors import MachineError
-from fabbench.model.mappings import Names, gathered
+from fabbench.model.mappings import Names, grouped_by
 from fabbench.model.messages import listed
 from fabbench.model.values import frozen
 
@@ -129,7 +129,7 @@ def read_nodes(
 ) -> Nodes:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     running = (pod for pod in pods if status_of(pod).get("phase") not in _ENDED)
-    pods_on = gathered((node_of(pod), pod) for pod in running)
+    pods_on = grouped_by(node_of, running)
 
     def read(node: Object) -> Node:
         return read_node(node, pods_on.get(name_of(node), ()), all_pods=all_pods)

@@ -1,14 +1,12 @@
 """The objects of one run in a cluster: creating, awaiting, keeping alive and removing them."""
 
-import contextlib
 import math
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Self, TypeAlias
 
 from fabbench.execution.background import in_background
@@ -48,7 +46,8 @@ from fabbench.launchers.kubernetes.nodes import (
 from fabbench.launchers.pod_options import Object, Objects
 from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
-from fabbench.model.mappings import gathered, without_empty
+from fabbench.model.mappings import grouped_by, without_empty
+from fabbench.model.values import frozen
 from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for
@@ -277,7 +276,7 @@ def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[Object]:
 
 
 def remove_leftovers(
-    api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool = False
+    api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool
 ) -> None:
     """Remove all that some runs left behind, and wait until nothing of it is there."""
     runs = {(leftover.run, leftover.namespace) for leftover in chosen}
@@ -289,7 +288,7 @@ def remove_leftovers(
             if _run_of(thing) in runs
         ]
 
-    things = [*chain.from_iterable(leftover.things for leftover in chosen)]
+    things = [thing for leftover in chosen for thing in leftover.things]
     remove(api, things, list_remaining, force=force)
 
 
@@ -301,7 +300,7 @@ def _run_of(thing: Object) -> tuple[str, str]:
 
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
     """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
-    runs = gathered((_run_of(thing), thing) for thing in objects)
+    runs = grouped_by(_run_of, objects)
     leftovers = [_leftover(things, now) for things in runs.values()]
     return tuple(sorted(leftovers, key=_oldest_first))
 
@@ -409,7 +408,7 @@ class Heartbeat:
 
     def _beat_until_closed(self) -> None:
         while not self._closing.wait(self._interval_s()):
-            with contextlib.suppress(MachineError):  # the next round tries again
+            with suppress(MachineError):  # the next round tries again
                 self._extend_deadline(time.monotonic())
                 running = filter(_is_running, self._pods())
                 self._beat_each({name_of(pod) for pod in running})
@@ -486,7 +485,7 @@ class PodWatch:
         """Keep each pod's last state; the API ends a watch within a minute, and may break it."""
         while not self._closing.is_set():
             try:
-                with contextlib.closing(self._api.watch("Pod", self._selector)) as pods:
+                with closing(self._api.watch("Pod", self._selector)) as pods:
                     for pod in pods:
                         if self._closing.is_set():
                             return
@@ -507,7 +506,7 @@ def _pod_number(pod: Object) -> int:
     return int(first_value(labels_of(pod), INDEX) or 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _End:
     """How a pod ended."""
 
@@ -719,11 +718,11 @@ class JobRun:
             exists = False  # another pod may have its name now
             pod = self._watch.last.get(_uid(when_ready), when_ready)
         if not pod:
-            return _End(name, why=None, exists=exists)
+            return _End(pod=name, why=None, exists=exists)
         node = node_of(pod)
         objects = [self._api.read("Node", node)] if node else []
         why = explain_pod(pod, events, read_nodes(objects))
-        return _End(name, why, exists=exists)
+        return _End(pod=name, why=why, exists=exists)
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Objects) -> str:
         """Return the name of the pod that made the Job fail and end the others.

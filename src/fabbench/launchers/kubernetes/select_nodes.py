@@ -18,7 +18,7 @@ from fabbench.launchers.kubernetes.nodes import Node, Nodes, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
-from fabbench.model.mappings import Names, gathered
+from fabbench.model.mappings import Names, gathered, grouped_by
 from fabbench.model.messages import listed
 from fabbench.model.values import frozen
 
@@ -236,7 +236,7 @@ def _groups(nodes: Nodes, *, named: bool) -> list[list[Node]]:
         zone = node.zone if node.fabric.allocatable or not named else ""
         return node.arch, node.resource, amounts, instance_type, zone
 
-    alike = gathered((in_common(node), node) for node in nodes)
+    alike = grouped_by(in_common, nodes)
     return [*alike.values()]
 
 

@@ -1,11 +1,10 @@
 """The launcher ``local``: this machine only. Its options."""
 
-from dataclasses import dataclass
-
 from fabbench.model.options import LauncherOptions, Whole, option
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LocalOptions(LauncherOptions):
     """Options of the launcher ``local``."""
 

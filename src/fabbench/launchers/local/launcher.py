@@ -1,10 +1,10 @@
 """The launcher ``local``: this machine only. Linux only."""
 
-import contextlib
 import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +32,7 @@ class LocalLauncher(Launcher):
     options = LocalOptions
     inherits = True
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[RemoteAllocation]:
         """Find out what this machine has, and run the agent on it."""
         with allocation_here(self.preview(target, needs)) as allocation:
@@ -61,28 +61,28 @@ class LocalLauncher(Launcher):
         probed = _probe(target, needs)
         # Only its address is wanted: nothing is required of the host.
         (host,) = inventory(target, {name: probed}, Needs()).hosts
-        with contextlib.closing(Here(name)) as here:
+        with closing(Here(name)) as here:
             openings = try_to_open({name: here})
         relations = HostRelations(addresses={name: host.address}, openings=openings)
         return Examined(probes={name: probed}, relations=relations)
 
     @override
-    @contextlib.contextmanager
+    @contextmanager
     def connections(self, target: Target, wait_s: float) -> Iterator[Mapping[str, Here]]:
         del target, wait_s
-        with contextlib.closing(Here(socket.gethostname())) as here:
+        with closing(Here(socket.gethostname())) as here:
             yield {here.name: here}
 
 
 LAUNCHER = LocalLauncher()
 
 
-@contextlib.contextmanager
+@contextmanager
 def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     """Run the agent on this machine, whose hosts, maybe virtual ones, are known."""
     no_needs = Needs()  # mpirun reaches this machine by itself, and nothing is left out
     with (
-        contextlib.closing(Here(inventory.hosts[0].name)) as here,
+        closing(Here(inventory.first.name)) as here,
         hold(
             inventory, {here.name: here}, no_needs, lost_after_s=_LOST_AFTER_S, parent=os.getpid()
         ) as allocation,

@@ -1,13 +1,12 @@
 """Modal: apps that run a plan in its containers. These are rendered, not launched. Its options."""
 
-from dataclasses import dataclass
-
 from fabbench.catalog.images import DEFAULT
 from fabbench.launchers.shared_options import InstanceOptions
 from fabbench.model.options import IMAGE, option
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ModalOptions(InstanceOptions):
     """Options of the format ``modal``: Modal chooses the hosts."""
 

@@ -3,12 +3,11 @@
 Its options.
 """
 
-from dataclasses import dataclass
-
 from fabbench.launchers.shared_options import InstanceOptions
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ScriptOptions(InstanceOptions):
     """Options of the format ``script``, whose hosts are given when it runs."""
 

@@ -3,7 +3,6 @@
 Its options and infrastructures.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from fabbench.catalog.images import DEFAULT
@@ -12,6 +11,7 @@ from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.options import IMAGE, RARE, Choice, Flag, Text, Whole, declared, option
+from fabbench.model.values import frozen
 
 IDLE_MINUTES = 10  # After how many idle minutes a cluster tears itself down by default
 
@@ -56,7 +56,7 @@ def node_kind(infra: str) -> NodeKind:
     return kind
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SkyPilotOptions(PodOptions, InstanceOptions):
     """Options of the launcher and format ``skypilot``: SkyPilot chooses the hosts."""
 

@@ -3,7 +3,6 @@
 Only this module converts SkyPilot's errors.
 """
 
-import functools
 import importlib
 import os
 import re
@@ -12,6 +11,7 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from io import TextIOBase
 from itertools import islice
 from typing import Any, Self
@@ -20,6 +20,7 @@ from fabbench.execution.background import in_background
 from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.messages import single_spaced
 from fabbench.model.values import frozen
 
 _INSTALL = (
@@ -54,7 +55,7 @@ class _SkyPilotOutput(TextIOBase):
 STDERR = _SkyPilotOutput()
 
 
-@functools.cache
+@cache
 def sky() -> Any:
     """Load SkyPilot, which takes seconds. Raise MachineError if it is not installed."""
     try:
@@ -97,7 +98,7 @@ def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
 
 def error_text(error: BaseException) -> str:
     """Return the text of a SkyPilot error on one line."""
-    text = " ".join(strip_colors(str(error)).split()) or type(error).__name__
+    text = single_spaced(strip_colors(str(error))) or type(error).__name__
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} …"
 
 

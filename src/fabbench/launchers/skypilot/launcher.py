@@ -3,11 +3,10 @@
 A cluster that SkyPilot launches with one job, which runs the whole plan.
 """
 
-import contextlib
 import importlib
 import secrets
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -134,7 +133,7 @@ class SkyPilotLauncher(Launcher):
     open_starts_nothing = True
     inherits = True
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Take the machines from the catalog: the cluster is launched when a plan is submitted.
 

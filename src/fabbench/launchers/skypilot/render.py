@@ -111,7 +111,7 @@ def _node_info(source: RenderInput) -> _Nodes:
             hint="Drop --image, or use --on slurm.",
         )
     image = image.removeprefix(_DOCKER)  # which it has again below, once
-    gpus = source.inventory.hosts[0].gpus  # All are alike
+    gpus = source.inventory.first.gpus  # All are alike
     share = pod_resources(source.system, gpus=gpus > 0, all_cpus=True)
     # Maybe fewer GPUs than the type has: --gpus
     share = override_resources(replace(share, gpus=gpus), options.pod_requests)
@@ -205,9 +205,8 @@ def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
     fields: dict[str, Any] = {}
     if not nodes.image and not source.request.target.bin_dirs:
         # PATH finds the programs: their paths are replaced by names.
-        fields["programs"] = {
-            path: name for name, path in source.inventory.hosts[0].programs.items()
-        }
+        programs = source.inventory.first.programs.items()
+        fields["programs"] = {path: name for name, path in programs}
     if nodes.where is NodeKind.SLURM:
         # --overlap: ranks may use what other steps of the job hold
         gpus = nodes.share.gpus

@@ -4,7 +4,6 @@ Its options.
 """
 
 import re
-from dataclasses import dataclass
 
 from fabbench.launchers.shared_options import (
     InstanceOptions,
@@ -14,6 +13,7 @@ from fabbench.launchers.shared_options import (
 from fabbench.model.compat import override
 from fabbench.model.mappings import Variables
 from fabbench.model.options import IMAGE, RARE, Choice, Flag, Text, Type, option
+from fabbench.model.values import frozen
 
 # A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands.
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
@@ -43,7 +43,7 @@ def _sbatch_option(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SlurmOptions(LoginOptions, InstanceOptions):
     """Options of the launcher and format ``slurm``."""
 

@@ -3,11 +3,11 @@
 The job is submitted here, or on a login node over ssh.
 """
 
-import contextlib
 import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -57,8 +57,8 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
-from fabbench.model.mappings import GroupOfNode, Names, gathered
-from fabbench.model.messages import listed, shorten
+from fabbench.model.mappings import GroupOfNode, Names, gathered, map_values
+from fabbench.model.messages import listed, output_text, shorten
 from fabbench.model.options import declared
 from fabbench.model.plan import Step, Words
 from fabbench.remote.allocation import connected
@@ -106,8 +106,8 @@ def probe_nodes(
     except BaseException:  # the job may still be there, and srun has not told its id
         login_node.run_idempotent(("scancel", f"--name={JOB_NAME}{name}"))
         raise
-    probes = {name: read_probe(lines) for name, lines in by_node(done.out).items()}
-    message = shorten(" ".join(done.err)) or "no output"
+    probes = map_values(read_probe, by_node(done.out))
+    message = output_text(done.err)
     unreachable = {node.name: message for node in requested if node.name not in probes}
     return probes, HostRelations(unreachable=unreachable)
 
@@ -140,7 +140,7 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
     """Find this user's jobs of fabbench, pending or running, oldest first. Raise MachineError."""
     done = login_node.run_idempotent(("sh", "-c", _LIST_JOBS))
     if done.status or not done.out:
-        message = " ".join(done.err) or "no output"
+        message = output_text(done.err)
         raise MachineError(
             f"Slurm's queue cannot be read on {login_node.name}: {message}.",
             hint="Check that squeue is installed there.",
@@ -181,7 +181,7 @@ class SlurmLauncher(Launcher):
     inherits = True
     has_deep_check = True
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Look at Slurm's nodes, and hold them if executions are divided, or one decides the next.
 
@@ -197,9 +197,8 @@ class SlurmLauncher(Launcher):
                 return
             if _job_around(target):
                 inventory = _allocated_nodes(target, needs, login_node)
-                names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(login_node, target)
-                follow_script: Follow = partial(steps.follow, nodes=names)
+                follow_script: Follow = partial(steps.follow, nodes=inventory.names)
             else:
                 inventory, _ = _select_nodes(target, needs, login_node)
                 follow_script = partial(follow, _new_job(target, login_node))
@@ -207,7 +206,7 @@ class SlurmLauncher(Launcher):
                 inventory, rendering_named("slurm"), FILE, follow_script, waits_for_start=True
             )
             allocation.machines = (login_node.agent,)
-            with contextlib.closing(allocation):
+            with closing(allocation):
                 yield allocation
 
     @override
@@ -288,7 +287,7 @@ class SlurmLauncher(Launcher):
         return connected(target, expand_hostlist(state.nodes))
 
     @override
-    @contextlib.contextmanager
+    @contextmanager
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
         del everywhere, force
         with login(target) as login_node:
@@ -322,7 +321,7 @@ def _partition(login_node: LoginNode, target: Target) -> Partition:
 def _scontrol_show(login_node: LoginNode, what: str) -> list[str]:
     done = login_node.run_idempotent(("scontrol", "show", what, "--oneliner", "--all"))
     if done.status:
-        message = " ".join((*done.err, *done.out)) or "no output"
+        message = output_text((*done.err, *done.out))
         raise MachineError(
             f"Cannot query Slurm on {login_node.name}: {message}.",
             hint=(
@@ -392,7 +391,7 @@ def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[
     return _inventory(target, needs, fit, named if has_names else chosen_by_slurm), named
 
 
-@contextlib.contextmanager
+@contextmanager
 def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
     """Hold nodes that run executions as steps, in a job or in this allocation."""
     if _job_around(target):

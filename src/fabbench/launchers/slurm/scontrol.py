@@ -19,7 +19,7 @@ from fabbench.hosts.check import Check, outcome_in, refusal
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
-from fabbench.model.mappings import Names, distinct, gathered, most_common
+from fabbench.model.mappings import Names, distinct, gathered, most_common, only
 from fabbench.model.messages import counted, listed, shorten
 from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
@@ -307,7 +307,7 @@ def gpus_of(fit: SlurmNodes) -> int:
 def type_of(fit: SlurmNodes) -> str:
     """Return the instance type of the nodes; empty if it is not known, or if they differ."""
     types = set(map(_type_name, fit))
-    return types.pop() if len(types) == 1 else ""
+    return only(types, "")
 
 
 _outcome = partial(outcome_in, "fabbench.launchers.slurm", "node_checks.toml")

@@ -4,11 +4,11 @@ A step runs on the first of its nodes, which reaches the others. It is the scrip
 or of one execution: of a test of a sweep, on some of the nodes.
 """
 
-import contextlib
 import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from fabbench.catalog.offline_inventory import require_names
@@ -26,7 +26,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import ExecutionLines, Lines
 from fabbench.model.mappings import Documents, Names
-from fabbench.model.messages import redacted, shorten
+from fabbench.model.messages import output_text, redacted, shorten
 from fabbench.model.plan import Execution, Words
 from fabbench.model.values import frozen
 from fabbench.remote.session import MARK, RemoteProcess
@@ -145,7 +145,7 @@ class StepResult:
             raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _as_allocation_lost() -> Iterator[None]:
     """Turn errors of the login node into AllocationLostError, which does not blame the nodes."""
     try:
@@ -222,7 +222,7 @@ class JobSteps:
 
     def signal(self, step: str, *options: str) -> None:
         """Send a signal to a step. A step that cannot be signaled ends with the job."""
-        with contextlib.suppress(MachineError):
+        with suppress(MachineError):
             # If the job has just ended, scancel would retry for minutes.
             self.login_node.run_idempotent(("timeout", "5", "scancel", *options, step))
 
@@ -239,7 +239,7 @@ class JobSteps:
                 break
         return answer
 
-    def require_held(self, *, refuses_steps: bool = False) -> None:
+    def require_held(self, *, refuses_steps: bool) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state.
 
         A job that is completing is over, too; why it ended is known a little later. So is one that
@@ -249,7 +249,7 @@ class JobSteps:
             answer = self._settled(refuses_steps=refuses_steps)
         state = state_in(answer)
         if state is None and not is_unknown_job(answer):
-            text = shorten(" ".join(answer)) or "no output"
+            text = output_text(answer)
             raise AllocationLostError(
                 f"Slurm does not report whether job {self.job} still runs: {text}."
             )
@@ -319,7 +319,7 @@ def _next_lines(
 
 def _ends_in_time(step: RemoteProcess, queue: OutputQueue) -> bool:
     """Wait until a step that was told to end has ended; return whether it has."""
-    with contextlib.suppress(MachineError):
+    with suppress(MachineError):
         for _ in _lines_of(step, queue, ended=None, limit_s=GRACE_S, on_silence=lambda: None):
             pass
     return step.status is not None
@@ -387,5 +387,5 @@ class HeldNodes(JobAllocation):
 
     def _follow_script(self, document: str) -> Lines:
         """Run the script as a step on these nodes, and yield its lines."""
-        names = [host.name for host in self.inventory.hosts]
+        names = self.inventory.names
         return self._steps.follow(document, names, ended=self._ended, limit_s=self._limit_s)

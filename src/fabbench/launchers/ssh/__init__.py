@@ -1,11 +1,10 @@
 """The launcher ``ssh``: hosts that ssh reaches; the first runs mpirun. Its options."""
 
-from dataclasses import dataclass
-
+from fabbench.model.values import frozen
 from fabbench.remote import SshOptions
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SshLauncherOptions(SshOptions):
     """Options of the launcher ``ssh``."""
 

@@ -1,7 +1,7 @@
 """The launcher ``ssh``: hosts that ssh reaches, of which the first one runs mpirun."""
 
-import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fabbench.execution.worker_pool import Results, failed, map_hosts, succeeded
@@ -13,7 +13,7 @@ from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.mappings import Names, gathered
+from fabbench.model.mappings import Names, gathered, map_values
 from fabbench.model.plan import Variant
 from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, failures, hold, probe, usable, without
@@ -29,7 +29,7 @@ class SshLauncher(Launcher):
     options = SshLauncherOptions
     inherits = True
 
-    @contextlib.contextmanager
+    @contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[RemoteAllocation]:
         """Connect to all hosts, probe them and install the agent on them."""
         refuse_images(target.variants, "the launcher ssh")
@@ -72,7 +72,7 @@ class SshLauncher(Launcher):
         # A host without a connection has no answer.
         last = {name: answers.get(name, results[name]) for name in names}
         whys = failed(last)
-        unreachable = {name: in_one_line(error) for name, error in whys.items()}
+        unreachable = map_values(in_one_line, whys)
         return Examined(
             probes=probes, relations=replace(relations, unreachable=unreachable, openings=openings)
         )

@@ -14,8 +14,8 @@ from fabbench.launchers.kubernetes.checks import (
 from tests.support.paths import EXAMPLES
 
 OPTIONAL_RIGHTS = (
-    Right("list", "pods", namespaced=False),
-    Right("delete", "pods"),
+    Right(verb="list", resource="pods", namespaced=False),
+    Right(verb="delete", resource="pods"),
     *(each for each in rights_for("claims") if each.only),
 )
 """What no run needs: each allows seeing or doing more than a run does."""

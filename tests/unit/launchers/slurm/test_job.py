@@ -23,14 +23,14 @@ class BreakingLogin(LoginNode):
     @override
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
         if "sbatch" not in argv:
-            return Done(0, self.queue, [])
+            return Done(status=0, out=self.queue, err=[])
         self.breaks -= 1
         if self.breaks < 0 or self.after:
             (token,) = (word.partition("=")[2] for word in argv if word.startswith("--comment="))
             self.queue.append(f"{len(self.queue) + 7} {token}")
         if self.breaks >= 0:
             raise LostError("broke")
-        return Done(0, [self.queue[-1].split()[0]], [])
+        return Done(status=0, out=[self.queue[-1].split()[0]], err=[])
 
 
 @pytest.mark.parametrize("after", [True, False])

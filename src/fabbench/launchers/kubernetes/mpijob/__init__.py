@@ -1,11 +1,10 @@
 """Options of ``mpijob``: pods of an MPIJob, for clusters with Kubeflow's operator."""
 
-from dataclasses import dataclass
-
 from fabbench.launchers.kubernetes import ClusterPodOptions
+from fabbench.model.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MpiJobOptions(ClusterPodOptions):
     """Options of the launcher and format ``mpijob``."""
 
