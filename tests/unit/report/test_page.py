@@ -270,7 +270,7 @@ TCP_ON_P4D = rates("TCP", [(MB, 1), (2 * GB, 4)], **P4D, transport="socket")
 def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
     (plot,) = plots(compare([EFA_ON_P4D, TCP_ON_P4D]))
     values = plot.drawn[0]["panels"][0].content
-    assert values.ceilings == [93.75]  # of both: one line
+    assert values.ceilings == (93.75,)  # of both: one line
     assert [(each.size, each.low, each.high, each.kind) for each in values.published] == [
         (2 * GB, 77.35, 77.9, 0),
         (2 * GB, 4.13, 8.2, 1),

@@ -31,8 +31,8 @@ def test_fewer_iterations_are_those_of_tests_of_few_nodes() -> None:
 @pytest.mark.parametrize(
     ("figure", "limit"),
     [
-        (RungFigure("busbw", 1 << 30, 400e9, 3), "busbw@1GB>=280GB/s"),
-        (RungFigure("time", 1 << 20, 1e-3, 3), "time@1MB<=1300us"),
+        (RungFigure(metric="busbw", size=1 << 30, value=400e9, repeats=3), "busbw@1GB>=280GB/s"),
+        (RungFigure(metric="time", size=1 << 20, value=1e-3, repeats=3), "time@1MB<=1300us"),
     ],
 )
 def test_a_limit_that_is_written_is_worse_by_the_tolerance(
