@@ -7,7 +7,7 @@ unit), ``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``8
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from fabbench.model.errors import RequestError
@@ -76,6 +76,10 @@ class Gate:
     def where(self) -> str:
         """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
         return "at any size" if self.sizes is None else str(self.sizes)
+
+    def lacks(self, measured: Collection[int]) -> str:
+        """Return in words which of the sizes that it lists were not measured; empty: none."""
+        return self.sizes.without(measured) if self.sizes else ""
 
 
 class _Parser:
