@@ -111,14 +111,16 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         first, *more = self.command
         words = [first]
         for name in self.arguments:
-            words += map(str, _several(given.get(name, [])))
+            words += map(str, _several(given.get(name)))
         for name in self.options:
-            values = _several(given.get(name, []))
+            values = _several(given.get(name))
             more += (f"--{name}={each}" for each in values)
         return words + more
 
 
 def _several(given: Any) -> Sequence[Any]:
+    if given is None:  # So do some clients leave out a parameter
+        return []
     return given if isinstance(given, list) else [given]
 
 
