@@ -219,9 +219,8 @@ class _Check:
         """Yield the results of all rows; a gate, or a size of it, without any is breached."""
         remarks = [each for section in self._sections for each in self._remarks_on(section)]
         yield from remarks
-        answered = any(each.answers for each in remarks)
-        where = self._gate.lacks(self._measured()) if answered else self._gate.where
-        if where:
+        measured = self._measured() if any(each.answers for each in remarks) else ()
+        if where := self._gate.lacks(measured):
             yield self._remark("nothing-checked", where=where, breach=True)
 
     def _measured(self) -> set[int]:

@@ -72,14 +72,14 @@ class Gate:
         """Return whether a size is in the gate's range."""
         return self.sizes is None or size in self.sizes
 
-    @property
-    def where(self) -> str:
-        """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
-        return "at any size" if self.sizes is None else str(self.sizes)
-
     def lacks(self, measured: Collection[int]) -> str:
-        """Return in words which of the sizes that it lists were not measured; empty: none."""
-        return self.sizes.without(measured) if self.sizes else ""
+        """Return in words where it has none of some sizes: ``"at any size"``, ``"at 1 GB"``.
+
+        Of each size or range that it lists; empty: nowhere.
+        """
+        if self.sizes is None:
+            return "" if measured else "at any size"
+        return self.sizes.without(measured)
 
 
 class _Parser:

@@ -29,8 +29,8 @@ def log_summaries(sources: Iterable[Source], left_out: list[Unread]) -> list[Ful
     """Return files as summaries of runs, the newest first; others are `left_out`, with the reason.
 
     Of one time the last that was named is the newest: names may have days alone, and copies are of
-    one second. Their configurations are the transports that the logs show. Raise MachineError for what has no
-    time: standard input and runs.
+    one second. Their configurations are the transports that the logs show. Raise MachineError for
+    what has no time: standard input and runs.
     """
     runs: list[FullSummary] = []
     for source in sources:
