@@ -33,8 +33,8 @@ MUST_MATCH = (
 """Fields in which columns may not differ, unless that is allowed."""
 RAIL = "device"
 """The network device of a row: rows of several devices are no repeats of each other."""
-CARRIERS = ("transport", "library")
-"""What carried the data, and what moved it.
+CARRIERS = ("library", "transport")
+"""What moved the data, and what carried them.
 
 Columns are compared by them, and runs of one column that differ in one are no repeats.
 """
