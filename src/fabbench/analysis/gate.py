@@ -219,7 +219,7 @@ class _Check:
         """Yield the results of all rows; a gate, or a size of it, without any is breached."""
         remarks = [each for section in self._sections for each in self._remarks_on(section)]
         yield from remarks
-        measured = self._measured() if any(each.answers for each in remarks) else ()
+        measured = self._measured() if any(each.answers for each in remarks) else set()
         if where := self._gate.lacks(measured):
             yield self._remark("nothing-checked", where=where, breach=True)
 
