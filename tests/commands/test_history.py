@@ -142,6 +142,17 @@ def test_log_files_have_a_history_by_the_time_that_each_has(tmp_path: Path) -> N
     assert json.loads(recent.stdout)["series"] == []
 
 
+def test_logs_of_one_time_stay_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for number in range(5):
+        path = tmp_path / f"run{number}.txt"
+        path.write_bytes(LOG.read_bytes())
+        os.utime(path, (1767225600, 1767225600))
+    done = history(tmp_path, "busbw", str(tmp_path), "--format", "json")
+    (series,) = json.loads(done.stdout)["series"]
+    runs = [Path(point["run"]).stem for point in series["points"]]
+    assert runs == ["run0", "run1", "run2", "run3", "run4"]
+
+
 def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     done = history(tmp_path, "busbw", str(LOG), str(tmp_path / "missing.log"))
     assert done.exit_code == 3

@@ -154,6 +154,21 @@ def test_tolerance_says_how_slow_is_bad(tmp_path: Path) -> None:
     assert sweep("--from", str(folder), "--tolerance", "30%").exit_code == 0
 
 
+@pytest.mark.parametrize("words", ["--confidence 0.99", "--tolerance 0.1"])
+def test_a_fraction_is_no_percentage(tmp_path: Path, words: str) -> None:
+    """Taken for 0.99 %, it would call healthy nodes bad."""
+    folder = str(pair_logs(tmp_path / "logs", {}))
+    assert sweep("--from", folder, *words.split()).exit_code == 2
+    assert sweep("--from", folder, "--tolerance", "0.9%").exit_code != 2
+
+
+def test_one_node_is_compared_with_nothing(tmp_path: Path) -> None:
+    text = nccl_text([(1 << 20, 10), (1 << 30, 19)]).replace("node1", "node0")
+    (tmp_path / "node0_node0.log").write_text(text)
+    done = sweep("--from", str(tmp_path))
+    assert done.stdout.startswith("No test failed; one node is too few to compare.")
+
+
 def test_a_group_whose_nodes_are_all_slow_is_a_slow_group(tmp_path: Path) -> None:
     folder = pair_logs(tmp_path / "logs", {"node-0": 0.5, "node-1": 0.5, "node-2": 0.5})
     groups = tmp_path / "groups"

@@ -72,6 +72,7 @@ def test_devices_are_told_once_where_tools_are(
     with closing(Here("a")) as here:
         hosts = {"a": HostSamples()}
         assert [*rounds({"a": here}, hosts, 0.1, 0.2)] == [{}] * 3
+        assert [*rounds({"a": here}, hosts, 1000, 0.1)] == [{}] * 2
     notes = [*hosts["a"].notes]
     assert [note for note in notes if note in DEVICES] == DEVICES
 

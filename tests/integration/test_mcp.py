@@ -98,6 +98,17 @@ def test_what_a_tool_takes_are_options_of_its_command() -> None:
             assert {f"--{name}" for name in tool.options} - {"--token"} <= flags, tool.name
 
 
+def test_nothing_is_expected_of_a_benchmark_that_is_none() -> None:
+    given = {"instance-type": "p5.48xlarge", "nodes": 2, "benchmark": "no-such"}
+    (refused,) = asked(EXAMPLES, [("expected", given)])
+    assert refused["status"] == Exit.BAD_REQUEST
+
+
+def test_a_parameter_that_is_null_is_left_out() -> None:
+    words = tools()["explain"].words({"inputs": "x.log", "fabric": None, "nodes": 2, "gate": None})
+    assert words == ["explain", "x.log", "--json", "--nodes=2"]
+
+
 def test_resources_and_prompts(tmp_path: Path) -> None:
     write(certificate_path(tmp_path, NEW.id), NEW)  # Makes the directory, too
 

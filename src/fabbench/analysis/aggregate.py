@@ -34,14 +34,14 @@ MUST_MATCH = (
 """Fields in which columns may not differ, unless that is allowed."""
 RAIL = "device"
 """The network device of a row: rows of several devices are no repeats of each other."""
-TRANSPORT = "transport"
-"""What carried the data.
+CARRIERS = ("library", "transport")
+"""What moved the data, and what carried them.
 
-Columns are compared by it, and runs of one column that differ in it are no repeats.
+Columns are compared by them, and runs of one column that differ in one are no repeats.
 """
 FIELDS = (*MUST_MATCH, "root", "scope", "operation", "batch", RAIL)
 """All fields that distinguish rows of one size."""
-KEYS = (*FIELDS, TRANSPORT)
+KEYS = (*FIELDS, *CARRIERS)
 UNKNOWN = "unknown"
 """The case of runs that do not state theirs: never the same as a known one."""
 UNUSABLE = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED, Outcome.UNPROVEN}
@@ -321,7 +321,7 @@ def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> 
     Those of several values in one column; and those in which columns differ, unless it is allowed
     or expected that they do: then rows that differ in them are compared.
     """
-    paired = {*allowed, TRANSPORT, RAIL}
+    paired = {*allowed, *CARRIERS, RAIL}
 
     def splits(name: str) -> bool:  # whether each value of this field has a section of its own
         columns = [reading.known(name) for reading in readings]

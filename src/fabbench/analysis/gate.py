@@ -216,11 +216,17 @@ class _Check:
         self._base_name = _label_and_run(comparison.columns[BASE])
 
     def remarks(self) -> Iterator[_Remark]:
-        """Yield the results of all rows; a gate that nothing was held against is breached."""
+        """Yield the results of all rows; a gate, or a size of it, without any is breached."""
         remarks = [each for section in self._sections for each in self._remarks_on(section)]
         yield from remarks
-        if not any(each.answers for each in remarks):
-            yield self._remark("nothing-checked", breach=True)
+        measured = self._measured() if any(each.answers for each in remarks) else set()
+        if where := self._gate.lacks(measured):
+            yield self._remark("nothing-checked", where=where, breach=True)
+
+    def _measured(self) -> set[int]:
+        """Return the sizes that can be held against the gate, or of which a remark says why not."""
+        rows = chain.from_iterable(section.rows for section in self._sections)
+        return {row.size for row in rows if row.figures[BASE] or not self._gate.needs_baseline}
 
     def _remarks_on(self, section: ComparisonSection) -> Iterator[_Remark]:
         """Yield how the first column, the one in question, passes the gate at its sizes.

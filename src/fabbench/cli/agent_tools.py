@@ -42,7 +42,7 @@ def _expected(
 ) -> None:
     """Print the ceiling of nodes, and what others published."""
     from fabbench.analysis.setting import PER_NIC, Setting
-    from fabbench.benchmarks import benchmark_named
+    from fabbench.benchmarks import runnable
     from fabbench.catalog.expectations import deciding, published
     from fabbench.catalog.systems import require_system
     from fabbench.model.log import METRICS
@@ -61,7 +61,7 @@ def _expected(
         facts={},
         findings=frozenset(),
     )
-    metric = METRICS[benchmark_named(benchmark).default_metrics[0]]
+    metric = METRICS[runnable(benchmark).default_metrics[0]]  # Or it raises
     figures = [figure for figure in published() if setting.fits(figure, metric)]
     terminal.write_json(
         {
@@ -111,14 +111,16 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         first, *more = self.command
         words = [first]
         for name in self.arguments:
-            words += map(str, _several(given.get(name, [])))
+            words += map(str, _several(given.get(name)))
         for name in self.options:
-            values = _several(given.get(name, []))
+            values = _several(given.get(name))
             more += (f"--{name}={each}" for each in values)
         return words + more
 
 
 def _several(given: Any) -> Sequence[Any]:
+    if given is None:  # So do some clients leave out a parameter
+        return []
     return given if isinstance(given, list) else [given]
 
 

@@ -55,9 +55,13 @@ if TYPE_CHECKING:
 
 
 def _percent(text: str, most: float = 1) -> float:
-    """Read ``10%`` as 0.1. Raise ValueError unless it is above 0, below 1, and at most `most`."""
+    """Read ``10%`` as 0.1. Raise ValueError unless it is above 0, below 1, and at most `most`.
+
+    A number below 1 takes its sign: without it, it may be a fraction.
+    """
     fraction = float(text.strip().removesuffix("%")) / 100
-    if not 0 < fraction < 1 or fraction > most:
+    least = 0 if "%" in text else 0.0099
+    if not least < fraction < 1 or fraction > most:
         raise ValueError
     return fraction
 

@@ -172,11 +172,13 @@ def judged(
     headline = _headline(carriers, fabric)
     still_s = min((samples.still_s for samples in sampled.values()), default=0.0)
     hangs = False
+    calls = job.calls
     if still_s >= STILL_S and (fabric or job.waits):
         why = f"{job.waits} (RAS)" if job.waits else "the job has ended, or hangs"
         headline = f"nothing has moved for {still_s:.0f} s: {why}"
         hangs = bool(job.waits)
         fabric = ""
+        calls = ()  # They were before that
     lost = [f"{host} could not be watched: {why}" for host, why in failed.items()]
     notes = lost[1:]  # the last sentence of all has the first
     if job.note:
@@ -190,7 +192,7 @@ def judged(
     bad += [each.meaning for each in found if each.severity is not Severity.NOTE]
     # Exit status → the sentences that say why; empty: nothing does.
     reasons = {
-        Exit.UNTRUSTED: [] if fabric or lost or of_job or job.calls else [f"{headline}."],
+        Exit.UNTRUSTED: [] if fabric or lost or of_job or calls else [f"{headline}."],
         Exit.REFUSED: lost,
         Exit.BAD_ANSWER: bad,
         Exit.FINE: ["nothing stands out."],

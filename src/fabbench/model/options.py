@@ -175,7 +175,7 @@ def _directory(text: str) -> Path | None:
     path = _path(text)
     is_file = path is not None and path.exists() and not path.is_dir()
     if is_file or "://" in text:
-        raise ValueError(f"{text!r} is a URL or a file, but runs are written to a directory")
+        raise ValueError(f"{text!r} is a URL or a file, but a directory is written to")
     return path
 
 

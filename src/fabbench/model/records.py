@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -78,8 +79,7 @@ def _tables(text: str, name: str) -> list[dict[str, Any]]:
         at = _AT_LINE.search(str(error))
         line = at[1] if at else text.count("\n")
         raise RecordError(f"{name}:{line}: {error}") from None
-    (tables,) = content.values()  # a file has records of one kind only
-    return list(tables)
+    return [*chain.from_iterable(content.values())]  # A file has records of one kind, or none
 
 
 def _header_lines(text: str) -> Iterator[int]:

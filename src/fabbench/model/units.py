@@ -75,7 +75,12 @@ class Sizes:
 
     def __str__(self) -> str:
         """Write them for messages: ``"at 1 GB"``, ``"at 64 KB and from 1 MB to 1 GB"``."""
-        return " and ".join(map(_range_in_words, self.ranges))
+        return self.without(())
+
+    def without(self, measured: Collection[int]) -> str:
+        """Write the ranges in which none of some sizes is, as messages do; empty: none."""
+        unmatched = (each for each in self.ranges if not any(map(each.__contains__, measured)))
+        return " and ".join(map(_range_in_words, unmatched))
 
     @property
     def ends(self) -> tuple[int, int]:

@@ -35,14 +35,19 @@ def arms_of(given: str, benchmark: str) -> tuple[Variant, ...]:
         else:
             known = records.load("fabbench.catalog", "arms.toml", ArmRecord)
         found = [each for each in known if benchmark in (each.benchmarks or (benchmark,))]
-        if path.suffix != ".toml":
+        if path.suffix != ".toml" and found:
             one_named("set of variants", given, dict.fromkeys(each.set for each in found))
             found = [each for each in found if each.set == given]
     except (OSError, TypeError, ValueError) as error:
         raise RequestError(f"{path}: {error}.", hint="docs/tune.md shows the format.") from None
+    if not found:
+        raise RequestError(
+            f"{path} has no variants for {benchmark}.",
+            hint="Pass --arms FILE.toml, as docs/tune.md shows.",
+        )
     names = {DEFAULT, *(each.name for each in found)}
-    if not 0 < len(found) < len(names):
-        raise RequestError(f"{path} needs variants for {benchmark}, each name once, no default.")
+    if len(found) >= len(names):
+        raise RequestError(f"{path} has a name twice, or default.")
     for each in found:
         check_name(each.name)
     return tuple(Variant(name=each.name, env=each.env) for each in found)

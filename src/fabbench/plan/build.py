@@ -257,12 +257,12 @@ def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple
 
 
 def _require_sizes(gates: Sequence[Gate], sizes: Sequence[int], objection: str) -> None:
-    """Raise RequestError for a gate on sizes of which none is measured, where these are known.
+    """Raise RequestError for a gate on a size or a range that is not measured, where it is known.
 
     `objection` is said between the gate and what is measured.
     """
     for gate in gates:
-        if sizes and not any(map(gate.covers, sizes)):
+        if sizes and gate.lacks(sizes):
             measured = format_sizes(sizes)
             what = f"The gate {gate.text} {objection} {measured}."
             raise RequestError(what, hint="Choose one of these sizes.")

@@ -7,7 +7,7 @@ unit), ``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``8
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from fabbench.model.errors import RequestError
@@ -72,10 +72,14 @@ class Gate:
         """Return whether a size is in the gate's range."""
         return self.sizes is None or size in self.sizes
 
-    @property
-    def where(self) -> str:
-        """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
-        return "at any size" if self.sizes is None else str(self.sizes)
+    def lacks(self, measured: Collection[int]) -> str:
+        """Return in words where it has none of some sizes: ``"at any size"``, ``"at 1 GB"``.
+
+        Of each size or range that it lists; empty: nowhere.
+        """
+        if self.sizes is None:
+            return "" if measured else "at any size"
+        return self.sizes.without(measured)
 
 
 class _Parser:

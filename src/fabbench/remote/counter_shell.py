@@ -68,6 +68,7 @@ def rounds(
     """
     shells = map_values(HostShell, connections)
     failed: dict[str, str] = {}
+    every_s = min(every_s, for_s)  # Of one sample there is no rate
     due = time.monotonic()
     at_the_end = every_s / 2  # A sample due at the very end is still taken
     waits = wait_s > 0

@@ -351,7 +351,9 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
             f"{ref} is not a run.",
             hint="fabbench parse, explain, compare, report and show read logs.",
         )
-    hint = "fabbench runs lists them." if stored else f"No runs in {store}; see --store."
+    hint = f"No benchmark was run in {store} (--store). For others, pass ids: see fabbench runs."
+    if stored:
+        hint = "fabbench runs lists them."
     ids = [path.name.rpartition("-")[2] for path in stored]
     near = did_you_mean(nearest(ref, ["last", *ids] if ids else ids))
     raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)

@@ -28,8 +28,9 @@ _NAMED = lazy(r".*(?<!\d)(20\d\d-?\d\d-?\d\d(?:[T_-]\d\d:?\d\d(?::?\d\d)?Z?)?)(?
 def log_summaries(sources: Iterable[Source], left_out: list[Unread]) -> list[FullSummary]:
     """Return files as summaries of runs, the newest first; others are `left_out`, with the reason.
 
-    Their configurations are the transports that the logs show. Raise MachineError for what has no
-    time: standard input and runs.
+    Of one time the last that was named is the newest: names may have days alone, and copies are of
+    one second. Their configurations are the transports that the logs show. Raise MachineError for
+    what has no time: standard input and runs.
     """
     runs: list[FullSummary] = []
     for source in sources:
@@ -55,7 +56,7 @@ def log_summaries(sources: Iterable[Source], left_out: list[Unread]) -> list[Ful
                 measured=measured,
             )
             runs.append(run)
-    return sorted(runs, key=attrgetter("created"), reverse=True)
+    return sorted(runs, key=attrgetter("created"))[::-1]
 
 
 def time_of(name: str) -> tuple[str, str]:

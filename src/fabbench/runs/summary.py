@@ -310,7 +310,7 @@ def figures_of(logs: Iterable[Log], about: Parts, **options: str) -> Iterator[Me
 
     column = Column(label="", logs=tuple(logs), source="")
     for fields, rows in column_rows(column, placement="out-of-place").rows.items():
-        *known, transport = fields  # The values of `FIELDS`, and then the transport
+        *known, _, transport = fields  # The values of `FIELDS`, the library, and the transport
         label = about["configuration"] or transport
         fields_seen = zip(FIELDS, known, strict=True)
         seen = {name: value for name, value in fields_seen if value}

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import compare
 from fabbench.benchmarks.kv_transfer.reader import Program, programs
 from fabbench.model.log import Log, Outcome
 from tests.support.paths import DATA
@@ -64,6 +66,18 @@ def test_two_libraries_are_two_runs() -> None:
         (log.facts["library"], len(log.points)) for log in logs("two-runs-of-two-libraries")
     ]
     assert libraries == [("UCCL", 2), ("NCCL", 2)]
+
+
+def test_two_libraries_are_no_repeats_and_can_be_compared() -> None:
+    uccl, nccl = logs("two-runs-of-two-libraries")
+    together = compare([Column(label="a", logs=(uccl, nccl), source="a")])
+    assert {section.key["library"] for section in together.sections} == {"UCCL", "NCCL"}
+    columns = [
+        Column(label=name, logs=(log,), source=name)
+        for name, log in zip("ab", (uccl, nccl), strict=True)
+    ]
+    (section,) = compare(columns).sections
+    assert [row.size for row in section.rows] == [32 << 10, 128 << 10]
 
 
 @pytest.mark.parametrize(

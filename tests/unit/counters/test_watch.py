@@ -266,6 +266,13 @@ def test_a_ras_that_has_nothing_to_say_changes_nothing() -> None:
     assert shown.first.endswith("the job has ended, or hangs.")
 
 
+def test_calls_before_it_stopped_do_not_say_that_a_job_runs() -> None:
+    note = Finding(code="inspector-speed", severity=Severity.NOTE, meaning="80 GB/s.")
+    shown = judged({"a": still()}, {}, JobView(calls=[note]))
+    assert shown.status is Exit.UNTRUSTED
+    assert shown.last == "undecided: nothing has moved for 14 s: the job has ended, or hangs."
+
+
 def test_a_lost_host_is_told_once_and_others_are_listed() -> None:
     shown = seen({"a": steady(*EIGHT)}, b="No answer.", c="No route.")
     assert shown.last == "incomplete: b could not be watched: No answer."

@@ -36,10 +36,11 @@ def test_full_fixes_the_number_of_channels() -> None:
         ('[[arms]]\nname = "a"\nenv = {}', "arms.toml:1: Expected `object` of length >= 1"),
         ("[[arms", "arms.toml:"),
         ("arms = 1", "arms.toml: "),
-        ("arms = []", "needs variants for nccl"),
-        ('[[arms]]\nname = "default"\nenv = {A = "1"}', "no default"),
-        ('[[arms]]\nname = "a"\nenv = {A = "1"}\n' * 2, "each name once"),
-        ('[[arms]]\nname = "a"\nenv = {A = "1"}\nbenchmarks = ["osu"]', "needs variants for nccl"),
+        ("", "has no variants for nccl"),
+        ("arms = []", "has no variants for nccl"),
+        ('[[arms]]\nname = "default"\nenv = {A = "1"}', "or default"),
+        ('[[arms]]\nname = "a"\nenv = {A = "1"}\n' * 2, "a name twice"),
+        ('[[arms]]\nname = "a"\nenv = {A = "1"}\nbenchmarks = ["osu"]', "has no variants for nccl"),
     ],
 )
 def test_a_wrong_file_is_refused(text: str, words: str, tmp_path: Path) -> None:
