@@ -34,7 +34,7 @@ _REPORTS = lazy(
     r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
     r"|ProcessRaisedException|ActorDiedError|KeyboardInterrupt|exitcode)\b"
     r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b(?!.*\bstderr: [^\s\"'])"
-    r"|\berror code: -?\d+$|\breturned -?\d+\.?$|\bspank\b"
+    r"|\berror code: -?\d+$|\breturned -?\d+\.$|\bspank\b"
     r"|couldn't start container|failed to import docker image"
     r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
     r"|printing (?:\w+|contents of) log|\bJob finished\b|\bbe(?:en)? aborted\b"
