@@ -34,7 +34,8 @@ _REPORTS = lazy(
     r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
     r"|ProcessRaisedException|ActorDiedError|KeyboardInterrupt|exitcode)\b"
     r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b(?!.*\bstderr: [^\s\"'])"
-    r"|\berror code: -?\d+$|couldn't start container|failed to import docker image|\bspank\b"
+    r"|\berror code: -?\d+$|\breturned -?\d+\.$|\bspank\b"
+    r"|couldn't start container|failed to import docker image"
     r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
     r"|printing (?:\w+|contents of) log|\bJob finished\b|\bbe(?:en)? aborted\b"
     r"|\bfailed to start\.|\bhit an exception\b|\bSee (?:root cause|stack trace)\b"
@@ -59,13 +60,17 @@ _FOLLOWS = lazy(
 )
 """What follows from the end of another process, or waits for one."""
 _GOES_ON = lazy(
-    r"(?i:\bwarn(?:ing)?\b(?!.*\bskipping\b)|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
+    r"(?i:(?<!last nccl )\bwarn(?:ing)?\b(?!.*\bskipping\b)"
+    r"|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
     r"|\bretry(?:ing)?\b|\bcontinu(?:e|ing)\b|\bnon-?fatal\b|\bdeprecated\b|\binstead\b)"
     r"|(?:^|\[)[IW](?:\d{4})? |(?:^|[\s[(])INFO(?:[]:)]| \d)"
 )
 """What says itself that the program goes on."""
-_ANNOUNCES = lazy(r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$")
-"""Ends of lines below which an error stands."""
+_ANNOUNCES = lazy(
+    r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$"
+    r"|(?:\bERROR\b.*|\"message\"): \{\s*$"
+)
+"""Ends of lines below which an error stands; of JSON, too."""
 _WORDS = lazy(
     r"(?i:\b(?:error|fail(?:ed|ure|s)?|fatal|cannot|can't|could not|couldn't|unable|not found"
     r"|no such|unknown|unrecognized|invalid|denied|refused|unreachable|illegal|abort(?:ed)?"
@@ -75,8 +80,8 @@ _WORDS = lazy(
     r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
     r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
 )
-# Indentation of a line of code in a traceback, which is not what was announced
-_CODE = " " * 4
+_CODE = lazy(r' {4}(?! *")')
+"""Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
 _OVERCOME_AFTER = 200
 # Lines without an error that may stand between errors of one incident
@@ -202,9 +207,10 @@ class FirstErrors:
     def _read_error(self, text: str) -> None:
         # By its form an origin; else part of a stack; else, outside of reports, only words.
         # What is indented as code is a traceback's, and not the error that was announced.
-        is_announced = self._is_announced and not text.startswith(_CODE)
-        self._is_announced = _ANNOUNCES.search(text) is not None
-        if is_announced or self._says_why(text):
+        announces = _ANNOUNCES.search(text) is not None
+        is_announced = self._is_announced and not _CODE.match(text)
+        self._is_announced = announces
+        if not announces and (is_announced or self._says_why(text)):
             self.gave_up(text, is_announced=is_announced)
         elif _OF_STACK.match(text):
             self._last_of_incident = self.number
@@ -226,7 +232,7 @@ class FirstErrors:
             error = ErrorLine(self.number, text)
             self._hints.setdefault(kind, error)
             # A report, or a heading of what follows, says less than the origin below it.
-            is_report = _REPORTS.search(text) or text.rstrip().endswith(":")
+            is_report = _REPORTS.search(text) or text.rstrip().endswith((":", "{"))
             if kind is ErrorKind.WORDS and not is_report:
                 self._start_of_incident = self._start_of_incident or error
         else:
@@ -247,9 +253,13 @@ class FirstErrors:
 
     @property
     def hint(self) -> str:
-        """The first line that only has words of an error; empty: there is none."""
+        """The first line that only has words of an error; empty: there is none.
+
+        One that says itself that the program goes on says less than any report of an end.
+        """
         hints = self._hints  # by kind: the lowest says most
-        return hints[min(hints)].text.strip() if hints else ""
+        kind = min(hints, default=ErrorKind.GOES_ON)
+        return "" if kind is ErrorKind.GOES_ON else hints[kind].text.strip()
 
     def first(self) -> str:
         """Return the first line that says why; empty: there is none.

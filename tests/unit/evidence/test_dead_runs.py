@@ -28,7 +28,18 @@ def cases(name: str) -> list[dict[str, Any]]:
     return found
 
 
-SETS = ("cases", "untried", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+SETS = (
+    "cases",
+    "untried",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+)
 CASES = [case for name in SETS for case in cases(name)]
 
 
@@ -140,6 +151,9 @@ def test_an_error_is_overcome_by_what_follows_but_not_by_stacks(line: str, is_ke
     assert bool(errors.first()) == is_kept
 
 
+LAST_WARNING = "INTERNAL ERROR: Last NCCL warning(error) 'x'"
+
+
 @pytest.mark.parametrize(
     ("lines", "first"),
     [
@@ -148,6 +162,9 @@ def test_an_error_is_overcome_by_what_follows_but_not_by_stacks(line: str, is_ke
         (["cannot open x", "ERROR: Broken pipe"], "cannot open x"),
         (["ERROR: Broken pipe", "cannot open x"], "ERROR: Broken pipe"),
         (["cannot open x: ignored", "ERROR: Broken pipe"], "ERROR: Broken pipe"),
+        (["ERROR: the test returned 103.", "ERROR: Broken pipe"], "ERROR: Broken pipe"),
+        (["ERROR: WARNING: Last x", "ValueError: b"], "ValueError: b"),
+        ([LAST_WARNING, "ValueError: b"], LAST_WARNING),
     ],
 )
 def test_what_follows_from_another_end_is_first_where_nothing_else_is(
@@ -300,6 +317,42 @@ def test_code_below_an_announced_error_is_not_the_error() -> None:
     assert first_of(["Last error:", "    return pg.recv([tensor])", "KeyError: 'a'"]) == (
         "KeyError: 'a'"
     )
+
+
+def test_a_line_that_opens_json_is_not_the_error() -> None:
+    lines = [
+        "[ERROR] error_handler: {",
+        '  "message": {',
+        '    "message": "KeyError: a",',
+        "    x()",
+    ]
+    assert first_of(lines) == '"message": "KeyError: a",'
+
+
+def test_a_warning_is_not_first_above_the_reason_in_an_error_stack() -> None:
+    (log,) = read(
+        "WARNING: Error in initializing a cache. Continuing without it.\n"
+        "[cli_0]: aborting job:\n"
+        "Fatal error in PMPI_Init_thread:\nInternal MPI error!, error stack:\n"
+        "MPIR_Init_thread(446)......:\nrdma_iba_hca_init(679): Attributes failed sanity check\n"
+    )
+    assert "sanity check" in causes(log)[0][0].finding.line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[n1:271:0:271] ib_mlx5_log.c:143  Transport retry count exceeded on mlx5_0:1/IB",
+        "mlx5: n1: got completion with error:",
+        "[train] [nvidia-smi(stdout)] Failed to initialize NVML: Driver/library version mismatch",
+        "(RayWorkerWrapper pid=9) [rank1]:[E528 a.cpp:145] Gloo connectFullMesh failed with x",
+        "PSM2 was unable to open an endpoint. Please make sure that the network link is",
+    ],
+)
+def test_what_ends_a_program_is_read_without_a_benchmark(line: str) -> None:
+    (log,) = read(line)
+    assert log.outcome is Outcome.FAILED
+    assert causes(log)[0]
 
 
 def test_a_heartbeat_on_a_line_that_a_terminal_cut_is_of_an_unknown_rank() -> None:
