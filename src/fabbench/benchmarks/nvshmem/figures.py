@@ -30,7 +30,7 @@ from fabbench.benchmarks.consistency import (
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.findings import finding
-from fabbench.benchmarks.tables import Row, are_of_test, finite, stated
+from fabbench.benchmarks.tables import Row, are_of_test, finite, is_ascending, stated
 from fabbench.model.log import Finding, Record
 from fabbench.model.mappings import without_empty
 from fabbench.model.messages import merged
@@ -246,6 +246,20 @@ def _length_of_sweep(rows: Sequence[Row]) -> int:
     return len(rows)
 
 
+_WIDTHS = (1, 2, 4, 8, 16)
+"""Of a type, in bytes."""
+
+
+def fits(row: Row) -> bool:
+    """Return whether the statistics of a row ascend, and its count is that of its size.
+
+    The programs print size / width of the type, without a remainder.
+    """
+    count = row.read("count")
+    counts = (row.size // width for width in _WIDTHS)
+    return is_ascending(row) and (count is None or count.value in counts)
+
+
 _ANY_SHAPE = (ALL_REDUCE, GATHERING, SAME)
 _SHAPES = {
     "reduction": (ALL_REDUCE,),
@@ -263,8 +277,7 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     contradicting: list[Row] = []
     for row in rows:
         ratios = _ratios(row)
-        tests = (case_of(row.title), row.record.case or "")
-        if not all(are_of_test(row.layout, test) for test in tests):
+        if not _is_of_its_test(row):
             contradicting.append(row)
         elif ratios is not None:
             of_collective = with_ratios.setdefault(collective(row.title), [])
@@ -276,6 +289,17 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
         if formula is not None:
             contradicting += (row for row, ratios in of_collective if not formula.fits(ratios))
     return contradicting
+
+
+def _is_of_its_test(row: Row) -> bool:
+    """Return whether the programs of its title and of the command line print such a row.
+
+    Both have to be of the same collective, or between two PEs.
+    """
+    program = row.record.case or ""
+    tests = (case_of(row.title or program), program or row.title)
+    are_alike = len({*map(collective, tests)}) == 1
+    return are_alike and all(are_of_test(row.layout, test) for test in tests)
 
 
 def _ratios(row: Row) -> Ratios | None:
