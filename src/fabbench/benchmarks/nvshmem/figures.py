@@ -25,12 +25,13 @@ from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
     GATHERING,
     SAME,
+    Formula,
     Ratios,
 )
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.findings import finding
-from fabbench.benchmarks.tables import Row, are_of_test, finite, is_ascending, stated
+from fabbench.benchmarks.tables import Row, are_of_test, finite, is_ascending
 from fabbench.model.log import Finding, Record
 from fabbench.model.mappings import without_empty
 from fabbench.model.messages import merged
@@ -285,9 +286,9 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     for name, of_collective in with_ratios.items():
         shapes = _SHAPES.get(name, _ANY_SHAPE)
         all_ratios = [ratios for _, ratios in of_collective]
-        formula = consistency.choose_formula(all_ratios, shapes, ranks)
-        if formula is not None:
-            contradicting += (row for row, ratios in of_collective if not formula.fits(ratios))
+        known = consistency.choose_formula(all_ratios, shapes, ranks)
+        formula = known or Formula(share=1.0, bus=None)  # algbw of any is size by latency
+        contradicting += (row for row, ratios in of_collective if not formula.fits(ratios))
     return contradicting
 
 
@@ -296,10 +297,10 @@ def _is_of_its_test(row: Row) -> bool:
 
     Both have to be of the same collective, or between two PEs.
     """
-    program = row.record.case or ""
-    tests = (case_of(row.title or program), program or row.title)
-    are_alike = len({*map(collective, tests)}) == 1
-    return are_alike and all(are_of_test(row.layout, test) for test in tests)
+    case = row.record.case or ""
+    title = case_of(row.title) or case
+    are_alike = collective(title) == collective(case)
+    return are_alike and are_of_test(row.layout, title) and are_of_test(row.layout, case)
 
 
 def _ratios(row: Row) -> Ratios | None:
@@ -330,15 +331,12 @@ def _labeled(row: Row, notes: _NotesByKind) -> Row:
     """Return a row with all labels, without its nan and inf."""
     finite_figures = {stat: finite(figures) for stat, figures in row.figures.items()}
     labels = _labels(row, notes, {*chain.from_iterable(finite_figures.values())})
-    return row._replace(labels=stated(labels), figures=without_empty(finite_figures))
+    return row._replace(labels=without_empty(labels), figures=without_empty(finite_figures))
 
 
 def _labels(row: Row, notes: _NotesByKind, metrics: AbstractSet[str]) -> dict[str, str]:
     """Return the labels of a row in the words of docs/formats.md; an empty one: it has none."""
-    labels = dict(row.labels)
-    for name, label in row.labels.items():
-        if label.lower() in _NONE:
-            labels[name] = ""
+    labels = {name: label for name, label in row.labels.items() if label.lower() not in _NONE}
     scope = labels.get("scope", "").lower()
     labels["scope"] = _SCOPES.get(scope, scope)
     if not metrics.isdisjoint({"bandwidth", "message_rate"}):
