@@ -44,7 +44,7 @@ def read(text: str) -> list[Log]:
 )
 def test_a_figure_that_others_of_its_row_contradict(text: str, printed: str, altered: str) -> None:
     (whole,) = read(text)
-    assert (whole.outcome, whole.damaged) == (Outcome.OK, ())
+    assert (whole.outcome, len(whole.damaged)) == (Outcome.OK, 0)
     assert printed in text
     logs = read(text.replace(printed, altered, 1))
     assert [len(log.damaged) for log in logs] == [1]
@@ -64,4 +64,4 @@ size(B)     scope     latency (us)
 def test_rows_of_a_title_are_of_the_program_that_was_started(program: str, *, is_ok: bool) -> None:
     (log,) = read(f"$ mpirun -n 2 ./{program}\n#shmem_put_ping_pong_latency\n{ROWS}")
     assert (log.outcome is Outcome.OK) == is_ok
-    assert (log.damaged == ()) == is_ok
+    assert bool(log.damaged) != is_ok
