@@ -107,9 +107,11 @@ def _is_one_measurement(line: _Line) -> bool:
     of call.
     """
     algbw, busbw = (printed(word, 9) for word in _RATES(line))
-    row = ratios(_SIZE(line), printed(str(_TIME(line)), -6), algbw, busbw)
+    time = printed(str(_TIME(line)), -6)
+    row = ratios(_SIZE(line), time, algbw, busbw)
     ranks = line["ranks"]
-    formulas = (Formula(share, shape.of(ranks).bus) for shape in _SHAPES for share in (1, ranks))
+    factors = [shape.of(ranks).bus for shape in _SHAPES]
+    formulas = (Formula(share, factor) for share in (1, ranks) for factor in factors)
     return not algbw.value or any(formula.fits(row) for formula in formulas)
 
 

@@ -336,7 +336,10 @@ def _labeled(row: Row, notes: _NotesByKind) -> Row:
 
 def _labels(row: Row, notes: _NotesByKind, metrics: AbstractSet[str]) -> dict[str, str]:
     """Return the labels of a row in the words of docs/formats.md; an empty one: it has none."""
-    labels = {name: label for name, label in row.labels.items() if label.lower() not in _NONE}
+    labels = dict(row.labels)
+    for name, label in row.labels.items():
+        if label.lower() in _NONE:
+            labels[name] = ""
     scope = labels.get("scope", "").lower()
     labels["scope"] = _SCOPES.get(scope, scope)
     if not metrics.isdisjoint({"bandwidth", "message_rate"}):
