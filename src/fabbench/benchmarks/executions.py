@@ -47,10 +47,10 @@ from fabbench.benchmarks.tables import (
     read_figures,
     row_pattern,
     row_texts,
-    stated,
 )
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
+from fabbench.model.mappings import without_empty
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.values import frozen
 
@@ -286,7 +286,7 @@ class Execution:
         record.case = setting.case or record.case
         record.facts |= setting.facts
         if setting.labels:
-            self.labels = stated({**self.labels, **setting.labels})
+            self.labels = without_empty({**self.labels, **setting.labels})
         if setting.title is not None:
             self.title = setting.title
         if setting.size is not None:

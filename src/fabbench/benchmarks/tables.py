@@ -257,11 +257,6 @@ def finite(figures: Mapping[str, Printed]) -> dict[str, Printed]:
     return {name: figure for name, figure in figures.items() if figure.high < inf}
 
 
-def stated(labels: Labels) -> dict[str, str]:
-    """Return the labels that have a value."""
-    return {name: label for name, label in labels.items() if label}
-
-
 NO_LABELS: Labels = MappingProxyType({})
 
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any, TypeAlias
 
+from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Formula, printed, ratios
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import INSPECTOR, Damaged, Finding, Labels, Point, Record
 from fabbench.model.mappings import gathered
@@ -39,6 +40,7 @@ _OF_ALL = ("AllReduce", "AllGather", "ReduceScatter")
 _MEDIAN: Labels = {}
 _SLOWEST: Labels = {"stat": "slowest"}
 _METRICS = ("time", "calls", "algbw", "busbw")
+_SHAPES = (ALL_REDUCE, GATHERING, SAME)
 _FEWEST = 20  # Of fewer calls a rank has to be last to as many
 _NEARLY_ALL = 0.9  # of its calls: to so many a rank comes last that holds the others up
 _WAIT_US = 100  # Others wait at least so long for it, and as long as the call itself takes
@@ -90,14 +92,30 @@ def _lines(texts: Iterable[str], damaged: list[Damaged]) -> Iterator[_Line]:
     """Yield lines; others are added to the damaged ones."""
     for number, text in enumerate(texts, 1):
         match = _LINE.match(text)
-        if match:
-            fields = match.groupdict("unknown")
-            yield {name: _number(word) for name, word in fields.items()}
+        fields = match.groupdict("unknown") if match else {}
+        line = {name: _number(word) for name, word in fields.items()}
+        if line and _is_one_measurement(line):
+            yield line
         elif text:
             damaged.append(Damaged(number, text[:LONGEST_QUOTE]))
 
 
-def _number(word: str) -> int | str:
+def _is_one_measurement(line: _Line) -> bool:
+    """Return whether rates are those of the bytes and the time of a call; some calls have none.
+
+    The bytes are those of a rank or of all ranks, and the factor of busbw one of three, by the kind
+    of call.
+    """
+    algbw, busbw = (printed(word, 9) for word in _RATES(line))
+    time = printed(str(_TIME(line)), -6)
+    row = ratios(_SIZE(line), time, algbw, busbw)
+    ranks = line["ranks"]
+    factors = [shape.of(ranks).bus for shape in _SHAPES]
+    formulas = (Formula(share, factor) for share in (1, ranks) for factor in factors)
+    return not algbw.value or any(formula.fits(row) for formula in formulas)
+
+
+def _number(word: str) -> Any:
     return int(word) if word.isdecimal() else word
 
 

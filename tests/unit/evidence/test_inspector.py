@@ -42,7 +42,14 @@ def only(text: str) -> Record:
 def line(rank: int, number: int, time_us: int, *, name: str = "AllReduce", ranks: int = 4) -> str:
     fields = json.loads(OLD)
     fields["header"] |= {"rank": rank, "n_ranks": ranks}
-    fields["coll_perf"] |= {"coll": name, "coll_sn": number, "coll_exec_time_us": time_us}
+    algbw = fields["coll_perf"]["coll_msg_size_bytes"] / time_us / 1e3
+    fields["coll_perf"] |= {
+        "coll": name,
+        "coll_sn": number,
+        "coll_exec_time_us": time_us,
+        "coll_algobw_gbs": round(algbw, 6),
+        "coll_busbw_gbs": round(algbw * 2 * (ranks - 1) / ranks, 6),
+    }
     return json.dumps(fields)
 
 
@@ -70,6 +77,24 @@ def test_a_call_is_as_fast_as_the_rank_that_comes_last() -> None:
         "timing": "kernel_gpu",
         "complete": "unknown",
     }
+
+
+@pytest.mark.parametrize(
+    ("printed", "altered"),
+    [
+        ("17179869184", "17179969184"),
+        ("61974", "61944"),
+        ("277.210914", "277.310914"),
+        ("485.119099", "465.119099"),
+    ],
+)
+def test_a_line_whose_figures_contradict_each_other_is_damaged(printed: str, altered: str) -> None:
+    healthy = only(OLD)
+    assert (len(healthy.points), healthy.damaged) == (2, [])
+    whole = OLD.replace("1407", "1408")
+    record = only(f"{whole}\n{OLD.replace(printed, altered)}")
+    assert [damaged.line for damaged in record.damaged] == [2]
+    assert {point.values for point in record.points} == {point.values for point in healthy.points}
 
 
 def test_one_rank_alone_shows_its_waiting_and_accuses_nobody() -> None:

@@ -14,7 +14,8 @@ from fabbench.benchmarks.consistency import Printed, is_ordered, printed, produc
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting
 from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.findings import finding
-from fabbench.benchmarks.tables import Column, Figures, Row, cell_patterns, stated
+from fabbench.benchmarks.tables import Column, Figures, Row, cell_patterns
+from fabbench.model.mappings import without_empty
 from fabbench.model.patterns import expand, lazy
 
 _FIGURES = (
@@ -107,7 +108,7 @@ def _with_figures(row: Row) -> Row | None:
     for part in parts:
         labels |= {name: part[name] for name in ("dtype", "rank") if part[name]}
         figures |= _figures(part, is_nvl="(NVL)" in text)
-    return row._replace(labels=stated(labels), figures=figures) if figures else None
+    return row._replace(labels=without_empty(labels), figures=figures) if figures else None
 
 
 def _is_whole(part: re.Match[str]) -> bool:

@@ -26,10 +26,10 @@ from fabbench.benchmarks.tables import (
     read_columns,
     read_figures,
     row_pattern,
-    stated,
 )
 from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Line, Point
+from fabbench.model.mappings import without_empty
 from fabbench.model.patterns import lazy
 
 DTYPE_BYTES = {
@@ -284,7 +284,7 @@ def points(row: Row) -> list[Point]:
             by_metric["wrong"] = wrong
         if by_metric or not statistic:
             values = tuple(by_metric.values())
-            point = Point(row.size, stated(labels), tuple(by_metric), values)
+            point = Point(row.size, without_empty(labels), tuple(by_metric), values)
             counted.append(point)
     return counted
 

@@ -25,12 +25,13 @@ from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
     GATHERING,
     SAME,
+    Formula,
     Ratios,
 )
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.findings import finding
-from fabbench.benchmarks.tables import Row, are_of_test, finite, stated
+from fabbench.benchmarks.tables import Row, are_of_test, finite, is_ascending
 from fabbench.model.log import Finding, Record
 from fabbench.model.mappings import first_of, map_values, only, without_empty
 from fabbench.model.messages import merged
@@ -246,6 +247,20 @@ def _length_of_sweep(rows: Sequence[Row]) -> int:
     return len(rows)
 
 
+_WIDTHS = (1, 2, 4, 8, 16)
+"""Of a type, in bytes."""
+
+
+def fits(row: Row) -> bool:
+    """Return whether the statistics of a row ascend, and its count is that of its size.
+
+    The programs print size / width of the type, without a remainder.
+    """
+    count = row.read("count")
+    counts = (row.size // width for width in _WIDTHS)
+    return is_ascending(row) and (count is None or count.value in counts)
+
+
 _ANY_SHAPE = (ALL_REDUCE, GATHERING, SAME)
 _SHAPES = {
     "reduction": (ALL_REDUCE,),
@@ -263,8 +278,7 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     contradicting: list[Row] = []
     for row in rows:
         ratios = _ratios(row)
-        tests = (case_of(row.title), row.record.case or "")
-        if not all(are_of_test(row.layout, test) for test in tests):
+        if not _is_of_its_test(row):
             contradicting.append(row)
         elif ratios is not None:
             of_collective = with_ratios.setdefault(collective(row.title), [])
@@ -272,10 +286,21 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     for name, of_collective in with_ratios.items():
         shapes = _SHAPES.get(name, _ANY_SHAPE)
         all_ratios = [ratios for _, ratios in of_collective]
-        formula = consistency.choose_formula(all_ratios, shapes, ranks)
-        if formula is not None:
-            contradicting += (row for row, ratios in of_collective if not formula.fits(ratios))
+        known = consistency.choose_formula(all_ratios, shapes, ranks)
+        formula = known or Formula(share=1.0, bus=None)  # algbw of any is size by latency
+        contradicting += (row for row, ratios in of_collective if not formula.fits(ratios))
     return contradicting
+
+
+def _is_of_its_test(row: Row) -> bool:
+    """Return whether the programs of its title and of the command line print such a row.
+
+    Both have to be of the same collective, or between two PEs.
+    """
+    case = row.record.case or ""
+    title = case_of(row.title) or case
+    are_alike = collective(title) == collective(case)
+    return are_alike and are_of_test(row.layout, title) and are_of_test(row.layout, case)
 
 
 def _ratios(row: Row) -> Ratios | None:
@@ -306,7 +331,7 @@ def _labeled(row: Row, notes: _NotesByKind) -> Row:
     """Return a row with all labels, without its nan and inf."""
     finite_figures = map_values(finite, row.figures)
     labels = _labels(row, notes, {*chain.from_iterable(finite_figures.values())})
-    return row._replace(labels=stated(labels), figures=without_empty(finite_figures))
+    return row._replace(labels=without_empty(labels), figures=without_empty(finite_figures))
 
 
 def _labels(row: Row, notes: _NotesByKind, metrics: AbstractSet[str]) -> dict[str, str]:

@@ -39,7 +39,6 @@ from fabbench.benchmarks.tables import (
     Layout,
     cell_patterns,
     columns_of,
-    is_ascending,
     read_columns,
 )
 from fabbench.model.messages import LONGEST_QUOTE, single_spaced
@@ -330,7 +329,7 @@ TABLE = Table(
     events=_events,
     failed=lazy(r"\s*[Uu]sage\s*:.*"),
     failing="\n",  # never outside of an execution
-    fits=is_ascending,
+    fits=figures.fits,
     remains=_remains,
     notes_ahead=True,
     settle=figures.settle,

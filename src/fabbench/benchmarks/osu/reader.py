@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fabbench.benchmarks.commands import CommandLine, as_fact, read_command_line
-from fabbench.benchmarks.consistency import Printed
+from fabbench.benchmarks.consistency import ANYTHING, Printed
 from fabbench.benchmarks.events import Ahead, Begin, Command, Events, Header, Setting, Stop, Wrong
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
 from fabbench.benchmarks.findings import finding
@@ -259,6 +259,9 @@ _NUMBER = lazy(r"(?!\s*+(?:\d\s*+){3,}$|.*[|+])\s*+\d++(?:[.,]\d++)*(?:\s|$)")
 def _fits(row: Row) -> bool:
     # Whether the figures of a row can be those of one measurement.
     if rate_agrees(row) is False:  # None: it has no rate
+        return False
+    rate = row.main("bandwidth") or ANYTHING
+    if not rate.agrees(row.read("same") or ANYTHING):  # in another unit
         return False
     overlap = row.read("overlap")
     if overlap is not None and not _is_overlap(overlap, row.figures):
