@@ -18,7 +18,8 @@ from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
-from fabbench.model.mappings import GroupOfNode, most_common
+from fabbench.model.mappings import GroupOfNode, gathered, most_common
+from fabbench.model.messages import listed
 from fabbench.model.units import format_size
 from fabbench.model.values import frozen
 from fabbench.runs.document import VERDICT, TestResult
@@ -77,6 +78,9 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     ]
     slow = _slow_nics(logs, node_names)
     if not any(result.is_measured for result in results):
+        reasons = [each.reason for each in results if each.outcome is not SweepOutcome.UNUSABLE]
+        if reasons:
+            raise MachineError(f"No test succeeded. {reasons[0]}")
         # A slow NIC, or the only file that says nothing, may be why.
         whys = [meaning for _, meaning in slow]
         if len(left_out) == 1:
@@ -93,7 +97,7 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         left_out=left_out,
         group_of=groups if groups.keys() >= set(nodes) else {},
         types=types,
-        unfinished=_unfinished(sweeps),
+        unfinished=_unfinished(sweeps, results),
         slow_nics=slow,
     )
 
@@ -169,9 +173,27 @@ def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str
     )
 
 
-def _unfinished(sweeps: Sequence[StoredSweep]) -> str:
+def _unfinished(sweeps: Sequence[StoredSweep], results: Sequence[SweepResult]) -> str:
     ended_early = [each for each in sweeps if not (each.path / VERDICT).is_file()]
-    return "; ".join(filter(None, map(unfinished, ended_early)))
+    return "; ".join(filter(None, [*map(unfinished, ended_early), _not_compared(results)]))
+
+
+def _not_compared(results: Sequence[SweepResult]) -> str:
+    """Return the nodes that all tests of what they measured have, as the end of a sentence.
+
+    Nothing tells whether they are slow. Empty: there are none, or only two nodes.
+    """
+    measured = ((each.series, {*each.test.nodes}) for each in results if each.is_measured)
+    always: set[str] = set()
+    compared: set[str] = set()
+    for tests in gathered(measured).values():
+        in_all = set.intersection(*tests)
+        always |= in_all
+        compared |= set.union(*tests) - in_all
+    alone = sorted(always - compared)
+    if not alone or len(always | compared) < 3:
+        return ""
+    return f"the speed of {listed(alone)}, without which there is no test of the kind"
 
 
 def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
@@ -224,19 +246,15 @@ def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome
 
     A figure of 0 counts where rounding to the printed step explains it.
     """
-    rows = list(values_of(entry, metric.name))
-    if not rows:
-        rows = list(_zeros(entry, metric.name))
+    rows = list(values_of(entry, metric.name)) or list(_zeros(entry, metric.name))
     if not rows:
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=f"It has no {metric.name}.")
     point, value = _row_that_counts(rows, metric)
-    figures = [figure for _, figure in rows]
-    step = printed_step(str(entry.benchmark), metric.name, figures)
+    step = printed_step(str(entry.benchmark), metric.name, [figure for _, figure in rows])
     if not (value or step):
         reason = f"It prints {metric.name} as 0: the size is too small to measure."
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)
-    series = _in_common(entry, point)
-    return SweepResult(test, outcome, value, series=series, step=step)
+    return SweepResult(test, outcome, value, series=_in_common(entry, point), step=step)
 
 
 def _zeros(entry: Log, metric: str) -> Iterator[_Row]:
