@@ -162,8 +162,8 @@ class EvidenceWriter:
     def of_link(self, fitted_class: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a test (`row` of the class).
 
-        They are two, or more in logs of larger tests. If it is slow only while one of two is the
-        server, that is said, too.
+        They are two, or more in logs of larger tests; or one that was tested alone. If it is slow
+        only while one of two is the server, that is said, too.
         """
         pair = fitted_class.pairs[row].tolist()
         nodes = [self._fit.nodes[node] for node in pair]
@@ -172,7 +172,7 @@ class EvidenceWriter:
             first, *others = nodes
             name = f"{first} and {len(others)} others"
         fine_tests = (self._tests_of(node) & ~self._slow for node in pair)
-        fine_elsewhere = all(tests.any() for tests in fine_tests)
+        fine_elsewhere = len(nodes) > 1 and all(tests.any() for tests in fine_tests)
         rest = "; each node is fine with others" if fine_elsewhere else ""
 
         def of_row(other: FittedClass) -> Flags:
@@ -257,7 +257,8 @@ class EvidenceWriter:
         comparable = len(kinds) < 2
         slow = tests & self._slow & ~self._failed
         failed = tests & self._failed
-        rest = ~tests & ~self._slow  # what is fine, of all nodes
+        alike = np.isin(self._kinds, kinds) if len(kinds) else ~tests
+        rest = alike & ~tests & ~self._slow  # what is fine, of all nodes
         if slow.any() and comparable:
             words.append(self._range_of_figures(self._values[slow]) + unit)
             unit = ""  # it is said once
