@@ -270,7 +270,7 @@ def test_a_node_that_was_slow_alone_is_compared_with_others_alone() -> None:
         figure = 5 * TYPICAL if node != "node-4" else TYPICAL
         readings.add(SweepResult(SweepTest((node,)), SweepOutcome.OK, figure))
     found = {each.name: each.evidence for each in analyze(readings).undecided}
-    assert found["node-4"].endswith("(77 GB/s; others 380).")
+    assert found["node-4"].endswith("(77 GB/s; others 390).")
     assert "with others" not in found["node-4"]
 
 
