@@ -175,23 +175,25 @@ def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str
 
 def _unfinished(sweeps: Sequence[StoredSweep], results: Sequence[SweepResult]) -> str:
     ended_early = [each for each in sweeps if not (each.path / VERDICT).is_file()]
-    return "; ".join(filter(None, [*map(unfinished, ended_early), _not_compared(results)]))
+    missing = [*map(unfinished, ended_early), _not_compared(results)]
+    return "; ".join(filter(None, missing))
 
 
 def _not_compared(results: Sequence[SweepResult]) -> str:
     """Return the nodes that all tests of what they measured have, as the end of a sentence.
 
-    Nothing tells whether they are slow. Empty: there are none, or only two nodes.
+    Nothing tells whether they are slow. Empty: there are none, or all are, as two nodes.
     """
-    measured = ((each.series, {*each.test.nodes}) for each in results if each.is_measured)
+    measured = ((each.series, each.test) for each in results if each.is_measured)
     always: set[str] = set()
     compared: set[str] = set()
-    for tests in gathered(measured).values():
+    for of_series in gathered(measured).values():
+        tests = [{*each.nodes} for each in of_series]
         in_all = set.intersection(*tests)
         always |= in_all
         compared |= set.union(*tests) - in_all
     alone = sorted(always - compared)
-    if not alone or len(always | compared) < 3:
+    if not (alone and compared):
         return ""
     return f"the speed of {listed(alone)}, without which there is no test of the kind"
 
@@ -246,11 +248,14 @@ def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome
 
     A figure of 0 counts where rounding to the printed step explains it.
     """
-    rows = list(values_of(entry, metric.name)) or list(_zeros(entry, metric.name))
+    rows = list(values_of(entry, metric.name))
+    if not rows:
+        rows = list(_zeros(entry, metric.name))
     if not rows:
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=f"It has no {metric.name}.")
     point, value = _row_that_counts(rows, metric)
-    step = printed_step(str(entry.benchmark), metric.name, [figure for _, figure in rows])
+    figures = [figure for _, figure in rows]
+    step = printed_step(str(entry.benchmark), metric.name, figures)
     if not (value or step):
         reason = f"It prints {metric.name} as 0: the size is too small to measure."
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)

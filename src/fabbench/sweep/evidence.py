@@ -172,8 +172,8 @@ class EvidenceWriter:
             first, *others = nodes
             name = f"{first} and {len(others)} others"
         fine_tests = (self._tests_of(node) & ~self._slow for node in pair)
-        fine_elsewhere = len(nodes) > 1 and all(tests.any() for tests in fine_tests)
-        rest = "; each node is fine with others" if fine_elsewhere else ""
+        fine_elsewhere = all(tests.any() for tests in fine_tests)
+        rest = "; each node is fine with others" if fine_elsewhere and pair[1:] else ""
 
         def of_row(other: FittedClass) -> Flags:
             return (other.factor_of == row) & (other is fitted_class)
@@ -257,8 +257,7 @@ class EvidenceWriter:
         comparable = len(kinds) < 2
         slow = tests & self._slow & ~self._failed
         failed = tests & self._failed
-        alike = np.isin(self._kinds, kinds) if len(kinds) else ~tests
-        rest = alike & ~tests & ~self._slow  # what is fine, of all nodes
+        rest = ~tests & ~self._slow  # what is fine, of all nodes
         if slow.any() and comparable:
             words.append(self._range_of_figures(self._values[slow]) + unit)
             unit = ""  # it is said once
