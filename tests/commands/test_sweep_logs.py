@@ -194,6 +194,33 @@ def test_what_cannot_be_judged_is_reported(tmp_path: Path) -> None:
     assert "Hint: " in done.stderr
 
 
+def test_a_node_that_was_measured_otherwise_is_compared_with_nothing(tmp_path: Path) -> None:
+    """Its logs end at another size; or it is in all logs there are."""
+    folder = pair_logs(tmp_path / "logs", {})
+    for path in folder.glob("*node-3*"):
+        a, b = re.findall(r"node-\d", path.name)
+        text = nccl_text([(1 << 20, 12), (1 << 28, 23)]).replace("node0", a).replace("node1", b)
+        path.write_text(text)
+    done = sweep("--from", str(folder), "--format", "json")
+    assert done.exit_code == 4
+    assert "node-3" in json.loads(done.stdout)["unfinished"]
+    star = pair_logs(tmp_path / "star", {"node-0": 0.5})
+    for path in {*star.iterdir()}.difference(star.glob("*node-0*")):
+        path.unlink()
+    done = sweep("--from", str(star), "--format", "json")
+    assert done.exit_code == 4
+    assert "node-0" in json.loads(done.stdout)["unfinished"]
+
+
+def test_where_no_log_has_a_figure_the_first_reason_is_said(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {})
+    for path in folder.iterdir():
+        path.write_text("ssh: connect to host node-2 port 22: Connection refused\n")
+    done = sweep("--from", str(folder))
+    assert done.exit_code == 3
+    assert "Connection refused" in done.stderr
+
+
 OF_PINGPONG = """\
 #@fabbench begin 000-tcp-r1/64 benchmark=pingpong endpoint=msg size=64 iterations=100
 [fabbench:server] bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec

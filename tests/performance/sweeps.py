@@ -193,12 +193,26 @@ def hanging(chance: random.Random, cluster: Cluster) -> Collection[str]:
     return {node}
 
 
+def hanging_late(part: float) -> Fault:
+    """A node hangs in a part of its tests, and the limit is less than twice of what others take."""
+
+    def fault(chance: random.Random, cluster: Cluster) -> Collection[str]:
+        bad = hanging(chance, cluster)
+        cluster.takes_s = cluster.limit_s * chance.uniform(0.6, 0.9)
+        cluster.flaky = part
+        return bad
+
+    return fault
+
+
 KINDS: Mapping[str, Kind] = {
     "healthy": Kind(),
     "healthy, 2 % congested": Kind(congestion=0.02),
     "healthy, 2 % fail": Kind(failures=0.02),
     "healthy, out of time": Kind([busy], counts=(4, 8, 16, 32)),
     "one hangs": Kind([hanging], counts=(4, 8, 16, 32)),
+    "one hangs in half, out of time": Kind([hanging_late(0.5)], counts=(8, 16)),
+    "one hangs in a quarter, out of time": Kind([hanging_late(0.25)], counts=(8, 16)),
     "one bad, out of time": Kind([bad_nodes(1), busy], counts=(4, 8, 16, 32)),
     "healthy, logs": Kind(counts=(4, 6, 8, 16), logs=True),
     "coarse digits": Kind([coarse_digits], counts=(4, 8, 16), logs=True),

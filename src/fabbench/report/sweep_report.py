@@ -248,7 +248,7 @@ def _kind_in_words(suspect: Suspect) -> str:
 def _why_no_command(suspect: Suspect) -> str:
     """Return why no node of a suspect is taken out of service; empty: they are."""
     if suspect.cannot_run:
-        return "install what is missing: nothing shows that its hardware is bad"
+        return "mend what its tests end with: a missing program, a setting, or its network"
     if suspect.of_all:
         return "all nodes have it: look at its switch"
     # A link, a path between groups, or the uplink of a group

@@ -198,7 +198,7 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
     # One that ran out of time and was repeated with a longer limit does not count.
     repeated = {each.result.test.usual for each in stored.tests if each.longer}
     # Every test that succeeded has proved what carried its data.
-    proven = all(
+    proven = not diagnosis.failed_once and all(
         each.outcome == Outcome.OK
         or (each.outcome == Outcome.TIMEOUT and each.result.test in repeated)
         for each in stored.tests

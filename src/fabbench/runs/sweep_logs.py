@@ -18,7 +18,8 @@ from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
-from fabbench.model.mappings import GroupOfNode, most_common
+from fabbench.model.mappings import GroupOfNode, gathered, most_common
+from fabbench.model.messages import listed
 from fabbench.model.units import format_size
 from fabbench.model.values import frozen
 from fabbench.runs.document import VERDICT, TestResult
@@ -77,6 +78,9 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     ]
     slow = _slow_nics(logs, node_names)
     if not any(result.is_measured for result in results):
+        reasons = [each.reason for each in results if each.outcome is not SweepOutcome.UNUSABLE]
+        if reasons:
+            raise MachineError(f"No test succeeded. {reasons[0]}")
         # A slow NIC, or the only file that says nothing, may be why.
         whys = [meaning for _, meaning in slow]
         if len(left_out) == 1:
@@ -93,7 +97,7 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         left_out=left_out,
         group_of=groups if groups.keys() >= set(nodes) else {},
         types=types,
-        unfinished=_unfinished(sweeps),
+        unfinished=_unfinished(sweeps, results),
         slow_nics=slow,
     )
 
@@ -169,9 +173,29 @@ def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str
     )
 
 
-def _unfinished(sweeps: Sequence[StoredSweep]) -> str:
+def _unfinished(sweeps: Sequence[StoredSweep], results: Sequence[SweepResult]) -> str:
     ended_early = [each for each in sweeps if not (each.path / VERDICT).is_file()]
-    return "; ".join(filter(None, map(unfinished, ended_early)))
+    missing = [*map(unfinished, ended_early), _not_compared(results)]
+    return "; ".join(filter(None, missing))
+
+
+def _not_compared(results: Sequence[SweepResult]) -> str:
+    """Return the nodes that all tests of what they measured have, as the end of a sentence.
+
+    Nothing tells whether they are slow. Empty: there are none, or all are, as two nodes.
+    """
+    measured = ((each.series, each.test) for each in results if each.is_measured)
+    always: set[str] = set()
+    compared: set[str] = set()
+    for of_series in gathered(measured).values():
+        tests = [{*each.nodes} for each in of_series]
+        in_all = set.intersection(*tests)
+        always |= in_all
+        compared |= set.union(*tests) - in_all
+    alone = sorted(always - compared)
+    if not (alone and compared):
+        return ""
+    return f"the speed of {listed(alone)}, without which there is no test of the kind"
 
 
 def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
@@ -235,8 +259,7 @@ def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome
     if not (value or step):
         reason = f"It prints {metric.name} as 0: the size is too small to measure."
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)
-    series = _in_common(entry, point)
-    return SweepResult(test, outcome, value, series=series, step=step)
+    return SweepResult(test, outcome, value, series=_in_common(entry, point), step=step)
 
 
 def _zeros(entry: Log, metric: str) -> Iterator[_Row]:

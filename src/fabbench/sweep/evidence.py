@@ -162,8 +162,8 @@ class EvidenceWriter:
     def of_link(self, fitted_class: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a test (`row` of the class).
 
-        They are two, or more in logs of larger tests. If it is slow only while one of two is the
-        server, that is said, too.
+        They are two, or more in logs of larger tests; or one that was tested alone. If it is slow
+        only while one of two is the server, that is said, too.
         """
         pair = fitted_class.pairs[row].tolist()
         nodes = [self._fit.nodes[node] for node in pair]
@@ -173,7 +173,7 @@ class EvidenceWriter:
             name = f"{first} and {len(others)} others"
         fine_tests = (self._tests_of(node) & ~self._slow for node in pair)
         fine_elsewhere = all(tests.any() for tests in fine_tests)
-        rest = "; each node is fine with others" if fine_elsewhere else ""
+        rest = "; each node is fine with others" if fine_elsewhere and pair[1:] else ""
 
         def of_row(other: FittedClass) -> Flags:
             return (other.factor_of == row) & (other is fitted_class)

@@ -60,6 +60,8 @@ _LATE = 0.75
 Whatever path they took: most nodes and their tests are healthy. Each node counts once, as one that
 is bad is tested most often, and the tests of it that do end take long.
 """
+_ENOUGH = 1.25
+"""So many times what its repeat took is time enough for a test."""
 _MOST_ROUNDED = 0.9
 """A typical figure is no smaller than this part of half of its last digit."""
 
@@ -180,8 +182,8 @@ class Readings:
         self.endings = Endings()
         self.hung: list[SweepResult] = []
         """Tests that ran out of time: not judged yet, or too soon to show anything."""
-        self.repeated: set[SweepTest] = set()
-        """Tests with the usual limit that were repeated with a longer one."""
+        self.repeated: dict[SweepTest, float] = {}
+        """Test with the usual limit → how long it took with a longer one; infinite: no figure."""
         self._seconds: dict[int, _Seconds] = defaultdict(_no_seconds)
         """Node → how long each of its tests took that was measured."""
         self._index: dict[str, int] = {}  # Node → its number, which is its place in `nodes`
@@ -214,10 +216,10 @@ class Readings:
         """Add a result; one that hung counts from the next `judge_hung` on, if it shows something.
 
         By then more is known of how long healthy ones take. One that is repeated with more time
-        counts by that alone.
+        counts by that alone, unless the usual limit was enough for the repeat.
         """
         if result.test.longer:
-            self.repeated.add(result.test.usual)
+            self.repeated[result.test.usual] = result.seconds if result.is_measured else math.inf
         if result.outcome is SweepOutcome.HUNG:
             self.hung.append(result)
         else:
@@ -270,12 +272,12 @@ class Readings:
         set_aside = self.hung
         self.hung = []
         for result in set_aside:
-            if result.test in self.repeated:
-                continue
-            if result.seconds < least_s:
-                self.hung.append(result)
-            else:
+            again_s = self.repeated.get(result.test)  # None: it was not repeated
+            enough_s = least_s if again_s is None else _ENOUGH * again_s
+            if result.seconds >= enough_s:
                 self._add(result)
+            elif again_s is None:
+                self.hung.append(result)
 
     def classes(
         self,

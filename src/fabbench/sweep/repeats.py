@@ -5,7 +5,7 @@ of others ends so. Then nothing is learned from more of them.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from fabbench.sweep.values import SweepOutcome, SweepResult
@@ -42,9 +42,7 @@ class Endings:
     def nodes(self) -> set[int]:
         """Return the nodes that cannot run the program: all of their tests fail alike."""
         cannot_run: set[int] = set()
-        for ending, pairs in self._failed.items():
-            if ending.startswith(SweepOutcome.HUNG):  # a program that hangs did run
-                continue
+        for pairs in self._repeated():
             nodes = self._nodes_without_other_tests(pairs)
             explain_all = all(nodes.intersection(pair) for pair in pairs)
             # More than half of the nodes would be no exception.
@@ -55,11 +53,17 @@ class Endings:
     def pairs(self) -> set[Pair]:
         """Return the pairs that fail alike in all of their tests, and nobody else does."""
         failing: set[Pair] = set()
-        for pairs in self._failed.values():
+        for pairs in self._repeated():
             times = Counter(pairs)  # pair → how many of its tests ended so
             if all(self._always_fails(*counted) for counted in times.items()):
                 failing.update(times)
         return failing
+
+    def _repeated(self) -> Iterator[Sequence[Pair]]:
+        """Yield the tests of each ending; a hang says nothing that could repeat exactly."""
+        for ending, pairs in self._failed.items():
+            if not ending.startswith(SweepOutcome.HUNG):
+                yield pairs
 
     def _always_fails(self, pair: Pair, count: int) -> bool:
         """Return whether a pair has only `count` tests, several, and its nodes have others."""

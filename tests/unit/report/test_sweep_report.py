@@ -85,6 +85,13 @@ def test_what_was_not_tested_is_reported_and_not_called_good() -> None:
         assert "No bad nodes found. " not in "".join(render_sweep(each, form) for form in TEXTS)
 
 
+def test_a_test_that_ran_out_of_time_is_not_among_what_was_found_good() -> None:
+    healthy = report(Cluster(named(4)))
+    said = replace(healthy.diagnosis, out_of_time="Out of time, which shows nothing: a – b.")
+    text = render_sweep(replace(healthy, diagnosis=said), "text")
+    assert text.startswith("No bad nodes found in the tests that ended. Out of time")
+
+
 def test_of_a_thousand_nodes_text_and_svg_stay_small() -> None:
     large = Cluster(named(1000), {"node-123": 0.5})
     readings = large.readings(matchings(large.nodes, 6, seed=1))

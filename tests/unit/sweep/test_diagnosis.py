@@ -264,6 +264,15 @@ def test_one_slow_test_of_steady_nodes_is_chance_and_of_a_node_alone_one_of_a_no
     assert [(each.kind, each.nodes) for each in node] == [("node", ("node-0",))]
 
 
+def test_a_node_that_was_slow_alone_has_no_others_that_it_is_fine_with() -> None:
+    readings = readings_of(1, {(0, 1): []})
+    for node in named(8):
+        figure = 5 * TYPICAL if node != "node-4" else TYPICAL
+        readings.add(SweepResult(SweepTest((node,)), SweepOutcome.OK, figure))
+    found = {each.name: each.evidence for each in analyze(readings).undecided}
+    assert "with others" not in found["node-4"]
+
+
 @pytest.mark.parametrize(
     ("speeds", "failed_once"), [((0.5, 0.5), False), ((0.5, 0.0), True), ((0.0, 0.0), True)]
 )

@@ -148,6 +148,32 @@ def test_healthy_tests_that_take_as_long_as_the_limit_are_repeated_and_fine() ->
     assert said.status is Exit.FINE
 
 
+@pytest.mark.parametrize(
+    ("again_s", "status"), [(20, Exit.UNTRUSTED), (24, Exit.UNTRUSTED), (25, Exit.FINE)]
+)
+def test_a_limit_was_enough_if_the_repeat_took_less(again_s: float, status: Exit) -> None:
+    """Then the first test failed; else it had too little time, and the repeat alone counts."""
+    pair = EIGHT[2], EIGHT[5]
+    cluster = slow_cluster(seed=1)
+    results = [cluster.measure(test) for each in all_pairs(EIGHT) for test in each.tests]
+    results = [each for each in results if {*each.test.nodes} != {*pair}]
+    results.append(SweepResult(SweepTest(pair), SweepOutcome.HUNG, seconds=30))
+    longer = SweepTest(pair, longer=True)
+    results += [SweepResult(longer, SweepOutcome.OK, 77e9, seconds=again_s)] * 20
+    said = judged(results)
+    assert (said.status, said.failed_once or bool(said.undecided)) == (status, status != Exit.FINE)
+    assert judged(results[::-1]).status is status
+
+
+@pytest.mark.parametrize("part", [0.5, 0.25])
+def test_a_node_that_hangs_now_and_then_is_never_fine(part: float) -> None:
+    """Its tests that are repeated end in their usual time, or hang again."""
+    for seed in range(12):
+        cluster = slow_cluster(bad_nodes={"node-3": 1.0}, flaky=part, seed=seed)
+        said = judged(results_of(cluster, patient()))
+        assert (said.status is Exit.FINE) == (not cluster.shown), seed
+
+
 def test_a_pair_that_hangs_is_named_and_its_nodes_are_not() -> None:
     cluster = slow_cluster(bad_links={frozenset({"node-2", "node-5"}): 1.0})
     said = judged(results_of(cluster, patient()))
