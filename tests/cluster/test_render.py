@@ -12,7 +12,14 @@ from tests.support.kubernetes import Cluster
 from tests.support.kubernetes_runs import Client
 
 pytestmark = pytest.mark.cluster
-SMALL = ("cpu=100m", "memory=256Mi", "shm=64Mi", "nvidia.com/gpu=1", "vpc.amazonaws.com/efa=1")
+SMALL = (
+    "cpu=100m",
+    "memory=256Mi",
+    "shm=64Mi",
+    "hugepages-2Mi=0",
+    "nvidia.com/gpu=1",
+    "vpc.amazonaws.com/efa=1",
+)
 NCCL = ("nccl", "--gpus", "1", "--mpirun", "/usr/bin/mpirun", "-e", "1K", "--repeat", "1")
 
 

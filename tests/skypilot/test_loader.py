@@ -71,9 +71,10 @@ def test_it_takes_every_rendered_task(tmp_path: Path) -> None:
             assert task["accelerators"] == {gpu: 8}
         if infra == "k8s":
             (container,) = task["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
-            assert (
-                container["resources"]["limits"] == container["resources"]["requests"] == {EFA: efa}
-            )
+            devices = {EFA: efa}
+            if instance_type != "g6e.48xlarge":
+                devices["hugepages-2Mi"] = "5120Mi"
+            assert container["resources"]["limits"] == container["resources"]["requests"] == devices
             assert task["image_id"]
 
 
