@@ -102,6 +102,35 @@ def test_a_row_says_how_pods_get_the_fabric(words: Sequence[str], expected: str)
     assert expected in rendered("kubernetes", "nccl", *words)
 
 
+@pytest.mark.parametrize(
+    ("form", "request_of_all"),
+    [
+        ("slurm", "#SBATCH --gpus-per-node=8\n"),
+        ("pbs", ":ngpus=8\n"),
+        ("lsf", "#BSUB -gpu num=8\n"),
+        ("flux", "#flux: --gpus-per-slot=8\n"),
+        ("kubernetes", "nvidia.com/gpu: '8'"),
+        ("mpijob", "nvidia.com/gpu: '8'"),
+    ],
+)
+def test_gpus_are_requested_if_they_are_used(form: str, request_of_all: str) -> None:
+    cuda = ("--memory", "cuda")
+    image = IMAGE if form in IN_IMAGES else ()
+    for words, used in (
+        (("nccl",), True),
+        (("fabtests", *DEVICE), True),  # its buffers are on GPUs where hosts have some
+        (("osu",), False),
+        (("osu", *cuda), True),
+        (("perftest", *DEVICE), False),
+        (("perftest", *DEVICE, *cuda), True),
+        (("nixl",), False),
+        (("pingpong",), False),
+        (("pingpong", "--gpus", "8"), True),
+    ):
+        text = rendered(form, *words, "--instance-type", "p5.48xlarge", *image)
+        assert (request_of_all in text) == used, (form, words)
+
+
 def test_pods_go_to_nodes_with_the_label_of_a_cloud() -> None:
     label = "nodeSelector: {node.kubernetes.io/instance-type: "
     tcp = ("--fabric", "tcp", "--instance-type")

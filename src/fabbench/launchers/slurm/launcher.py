@@ -407,7 +407,7 @@ def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator
         "sweep" if needs.divided else "run",
         nodes=len(inventory.hosts),
         tasks=_max_ranks(inventory, needs),
-        gpus=inventory.hosts[0].gpus,
+        gpus=inventory.gpus_for(needs, target),
         named=named,
         limit_s=None if held_s is None else held_s + _AROUND_S,
         # The job outlives a node that is lost, where others can go on without it
