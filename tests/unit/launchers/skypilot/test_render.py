@@ -74,7 +74,7 @@ def test_nodes_are_as_the_catalogue_has_them() -> None:
             ]["limits"]
             gpu, efa = TYPES[instance_type]
             assert found["resources"]["accelerators"] == f"{gpu}:8"
-            pages = {} if instance_type == "g6e.48xlarge" else {"hugepages-2Mi": "5120Mi"}
+            pages = {} if instance_type.startswith("g") else {"hugepages-2Mi": "5120Mi"}
             assert limits == {EFA: efa, **pages}
     assert_golden(GOLDEN / "skypilot-tasks.json", json.dumps(made, indent=1) + "\n")
 
