@@ -71,7 +71,7 @@ def test_it_takes_every_rendered_task(tmp_path: Path) -> None:
             assert task["accelerators"] == {gpu: 8}
         if infra == "k8s":
             (container,) = task["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
-            devices = {EFA: efa}
+            devices: dict[str, object] = {EFA: efa}
             if instance_type != "g6e.48xlarge":
                 devices["hugepages-2Mi"] = "5120Mi"
             assert container["resources"]["limits"] == container["resources"]["requests"] == devices
