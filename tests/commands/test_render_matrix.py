@@ -1,7 +1,7 @@
 """`fabbench render`: every benchmark in every format, for every system that can run it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 import yaml
@@ -11,19 +11,22 @@ from fabbench.catalog.systems import systems
 from fabbench.cli import cli
 from fabbench.launchers import renderings
 from tests.support.command_line import runner
+from tests.support.render_matrix import (
+    BENCHMARKS,
+    DEVICE,
+    IB,
+    IMAGE,
+    IN_IMAGES,
+    IN_PODS,
+    SYSTEMS,
+    rendered,
+)
 
 LONGEST = 120  # Lines, without what a benchmark runs in Python
 # Of pairs, whose script has both sides: SkyPilot's has tcp, too, Modal's app 45 lines of its own, a
 # TrainJob a runtime.
 OF_PAIRS = {"skypilot": 125, "modal": 137, "trainjob": 130}
 LONGEST_LINE = 250  # Characters
-IMAGE = ("--image", "example.com/bench:1")  # No public one has every benchmark
-IN_PODS = ("kubernetes", "jobset", "trainjob", "mpijob")
-IN_IMAGES = {*IN_PODS, "modal", "skypilot"}
-DEVICE = ("--device", "mlx5_0")  # Which only the machines know
-BENCHMARKS: Mapping[str, Sequence[str]] = {"perftest": DEVICE, "fabtests": DEVICE}
-IB = ("--pod-request", "rdma/ib=1")  # How a cluster of one's own names it, only its nodes know
-SYSTEMS: Mapping[str, Sequence[str]] = {"p5.48xlarge": (), "h100-ib": IB, "gb200-nvl72": IB}
 ALL = [
     (system, form, benchmark)
     for system in SYSTEMS
@@ -36,12 +39,6 @@ FEW = [
     ("p5.48xlarge", "slurm", "nccl"),
     ("h100-ib", "kubernetes", "perftest"),
 ]
-
-
-def rendered(form: str, *words: str) -> str:
-    done = runner().invoke(cli, ["render", *words, "--as", form])
-    assert (done.exit_code, done.stderr) == (0, ""), (form, words)
-    return done.stdout
 
 
 def refused(form: str, *words: str) -> str:
