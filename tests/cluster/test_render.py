@@ -7,12 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from fabbench.benchmarks import runnable_names
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes_runs import Client
+from tests.support.render_matrix import BENCHMARKS, IMAGE
+from tests.support.render_matrix import rendered as rendered_cell
 
 pytestmark = pytest.mark.cluster
-SMALL = ("cpu=100m", "memory=256Mi", "shm=64Mi", "nvidia.com/gpu=1", "vpc.amazonaws.com/efa=1")
+SMALL = (
+    "cpu=100m",
+    "memory=256Mi",
+    "shm=64Mi",
+    "hugepages-2Mi=0",
+    "nvidia.com/gpu=1",
+    "vpc.amazonaws.com/efa=1",
+)
 NCCL = ("nccl", "--gpus", "1", "--mpirun", "/usr/bin/mpirun", "-e", "1K", "--repeat", "1")
 
 
@@ -69,3 +79,13 @@ def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: 
         ("ok", 2, 2)
     }
     client.kubectl("delete", "-f", "-", given=text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["k8s", "mpijob"])
+def test_the_api_server_takes_every_benchmark(client: Client, form: str) -> None:
+    strictly = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    for benchmark in sorted(runnable_names()):
+        words = (benchmark, "--instance-type", "p5.48xlarge", *BENCHMARKS.get(benchmark, ()))
+        text = rendered_cell(form, *words, *IMAGE)
+        assert "created (server dry run)" in client.kubectl(*strictly, given=text)

@@ -148,12 +148,19 @@ def test_pods_have_as_many_gpus_as_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("form", ["kubernetes", "jobset", "trainjob", "mpijob"])
-def test_huge_pages_are_requested_where_users_say_so(form: str) -> None:
+def test_huge_pages_are_requested_as_a_row_says_or_users(form: str) -> None:
     """A pod that requests them stays pending on nodes that have none."""
-    p5 = ("--efa", "--instance-type", "p5.48xlarge")
-    pages = "hugepages-2Mi=5120Mi"
-    assert "hugepages" not in render(form, *p5).stdout
-    assert "hugepages-2Mi: 5120Mi" in render(form, *p5, "--pod-request", pages).stdout
+
+    def requested(system: str, *more: str) -> bool:
+        done = render(form, "--efa", "--instance-type", system, *more)
+        assert done.exit_code == 0, done.stderr
+        return "hugepages-2Mi: 5120Mi" in done.stdout
+
+    pages = ("--pod-request", "hugepages-2Mi=5120Mi")
+    assert requested("p5.48xlarge")
+    assert not requested("p5.48xlarge", "--pod-request", "hugepages-2Mi=0")
+    assert not requested("p6e-gb200.36xlarge")
+    assert requested("p6e-gb200.36xlarge", *pages)
 
 
 def test_an_mpijob_runs_both_configurations_by_itself() -> None:

@@ -1,7 +1,7 @@
 """`fabbench render`: every benchmark in every format, for every system that can run it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 import yaml
@@ -11,19 +11,22 @@ from fabbench.catalog.systems import systems
 from fabbench.cli import cli
 from fabbench.launchers import renderings
 from tests.support.command_line import runner
+from tests.support.render_matrix import (
+    BENCHMARKS,
+    DEVICE,
+    IB,
+    IMAGE,
+    IN_IMAGES,
+    IN_PODS,
+    SYSTEMS,
+    rendered,
+)
 
 LONGEST = 120  # Lines, without what a benchmark runs in Python
 # Of pairs, whose script has both sides: SkyPilot's has tcp, too, Modal's app 45 lines of its own, a
 # TrainJob a runtime.
 OF_PAIRS = {"skypilot": 125, "modal": 137, "trainjob": 130}
 LONGEST_LINE = 250  # Characters
-IMAGE = ("--image", "example.com/bench:1")  # No public one has every benchmark
-IN_PODS = ("kubernetes", "jobset", "trainjob", "mpijob")
-IN_IMAGES = {*IN_PODS, "modal", "skypilot"}
-DEVICE = ("--device", "mlx5_0")  # Which only the machines know
-BENCHMARKS: Mapping[str, Sequence[str]] = {"perftest": DEVICE, "fabtests": DEVICE}
-IB = ("--pod-request", "rdma/ib=1")  # How a cluster of one's own names it, only its nodes know
-SYSTEMS: Mapping[str, Sequence[str]] = {"p5.48xlarge": (), "h100-ib": IB, "gb200-nvl72": IB}
 ALL = [
     (system, form, benchmark)
     for system in SYSTEMS
@@ -36,12 +39,6 @@ FEW = [
     ("p5.48xlarge", "slurm", "nccl"),
     ("h100-ib", "kubernetes", "perftest"),
 ]
-
-
-def rendered(form: str, *words: str) -> str:
-    done = runner().invoke(cli, ["render", *words, "--as", form])
-    assert (done.exit_code, done.stderr) == (0, ""), (form, words)
-    return done.stdout
 
 
 def refused(form: str, *words: str) -> str:
@@ -100,6 +97,35 @@ def test_pods_need_a_way_to_the_fabric(form: str, words: Sequence[str]) -> None:
 )
 def test_a_row_says_how_pods_get_the_fabric(words: Sequence[str], expected: str) -> None:
     assert expected in rendered("kubernetes", "nccl", *words)
+
+
+@pytest.mark.parametrize(
+    ("form", "request_of_all"),
+    [
+        ("slurm", "#SBATCH --gpus-per-node=8\n"),
+        ("pbs", ":ngpus=8\n"),
+        ("lsf", "#BSUB -gpu num=8\n"),
+        ("flux", "#flux: --gpus-per-slot=8\n"),
+        ("kubernetes", "nvidia.com/gpu: '8'"),
+        ("mpijob", "nvidia.com/gpu: '8'"),
+    ],
+)
+def test_gpus_are_requested_if_they_are_used(form: str, request_of_all: str) -> None:
+    cuda = ("--memory", "cuda")
+    image = IMAGE if form in IN_IMAGES else ()
+    for words, used in (
+        (("nccl",), True),
+        (("fabtests", *DEVICE), True),  # its buffers are on GPUs where hosts have some
+        (("osu",), False),
+        (("osu", *cuda), True),
+        (("perftest", *DEVICE), False),
+        (("perftest", *DEVICE, *cuda), True),
+        (("nixl",), False),
+        (("pingpong",), False),
+        (("pingpong", "--gpus", "8"), True),
+    ):
+        text = rendered(form, *words, "--instance-type", "p5.48xlarge", *image)
+        assert (request_of_all in text) == used, (form, words)
 
 
 def test_pods_go_to_nodes_with_the_label_of_a_cloud() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.runs.store import runs
+from fabbench.runs.store import StoredRun, runs
 from tests.support.local_runs import eventually, fabbench, start_program
 from tests.support.paths import ROOT
 
@@ -120,13 +120,23 @@ def test_an_interrupted_run_leaves_no_job(queue: Queue) -> None:
     assert eventually(queue.is_over)
 
 
-def test_a_job_that_is_killed_is_no_result(queue: Queue) -> None:
+@pytest.mark.parametrize(
+    "ending",
+    [
+        signal.SIGKILL,  # as where its node is lost
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),  # at its time limit
+    ],
+)
+def test_a_job_that_is_killed_is_no_result(queue: Queue, ending: signal.Signals) -> None:
     slow = queue.arguments("-e", "1G", "--iterations", "100000")
     with start_program(queue.store, slow) as process:
         assert eventually(queue.has_printed)
-        os.killpg(queue.pid(), signal.SIGKILL)
-        (queue.folder / "1.end").write_text("137")
-        assert process.wait(60) == 4
+        os.killpg(queue.pid(), ending)
+        (queue.folder / "1.end").write_text(str(128 + ending))
+        assert process.wait(60) in {3, 4}
+    assert eventually(queue.is_over)
+    (run,) = runs(queue.store)
+    assert {log.outcome for log in StoredRun(run).logs("p2p")}.isdisjoint({"ok"})
 
 
 def test_without_the_system_the_check_says_so(

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from fabbench.benchmarks import runnable_names
 from fabbench.cli import cli
 from tests.support.command_line import runner
 from tests.support.paths import ROOT
+from tests.support.render_matrix import BENCHMARKS, IMAGE, SYSTEMS, rendered
 from tests.support.skypilot_fixtures import python
 
 pytestmark = pytest.mark.sky
@@ -71,10 +73,24 @@ def test_it_takes_every_rendered_task(tmp_path: Path) -> None:
             assert task["accelerators"] == {gpu: 8}
         if infra == "k8s":
             (container,) = task["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
-            assert (
-                container["resources"]["limits"] == container["resources"]["requests"] == {EFA: efa}
-            )
+            devices: dict[str, object] = {EFA: efa}
+            if instance_type != "g6e.48xlarge":
+                devices["hugepages-2Mi"] = "5120Mi"
+            assert container["resources"]["limits"] == container["resources"]["requests"] == devices
             assert task["image_id"]
+
+
+def test_it_takes_every_benchmark(tmp_path: Path) -> None:
+    texts = {}
+    for system in SYSTEMS:
+        for benchmark in sorted(runnable_names()):
+            words = (benchmark, "--instance-type", system, *BENCHMARKS.get(benchmark, ()), *IMAGE)
+            texts[f"{system} {benchmark}"] = rendered("skypilot", *words)
+    keys, tasks = loaded(tmp_path, texts)
+    for name, task in tasks.items():
+        assert "error" not in task, (name, task)
+        assert task["run"] == yaml.safe_load(texts[name])["run"]
+        assert all([cloud, key] in keys for cloud, own in task["config"].items() for key in own)
 
 
 def test_it_takes_tasks_of_systems_without_a_type_of_its_own(tmp_path: Path) -> None:

@@ -250,15 +250,17 @@ def pod_resources(
 
     Nothing where both are None. `gpus`: whether they need any; `all_cpus`: 15 of 16 of them, and
     not as many as `with_memory_and_cpus` says.
-
-    Huge pages are left out: if a node has none of them, the pod would stay pending forever.
     """
     if of_type is None and declared is None:
         return PodResources()
     entry = of_type or _USUAL
     resource = declared.resource if declared else entry.pods
     profile = declared or profile_for(resource)
-    devices = PodResources(gpus=entry.gpus if gpus else 0, declared=declared)
+    devices = PodResources(
+        gpus=entry.gpus if gpus else 0,
+        huge_pages=entry.huge_pages_mib * MIB,
+        declared=declared,
+    )
     if resource and profile is not None:
         number = 1 if profile.shared else min(entry.nics, default=profile.usual_devices)
         devices = replace(devices, resource=resource, devices=number)

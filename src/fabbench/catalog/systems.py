@@ -56,6 +56,8 @@ class System:
     """Whether its EFA has RDMA."""
     pods: str = ""
     """How pods get its NICs: the resource that they request, or a declared profile."""
+    huge_pages_mib: int = 0
+    """What pods request of pages of 2 MiB, in which its fabric's library has its buffers."""
     source: str = ""
 
     @property

@@ -64,6 +64,11 @@ class RenderInput:
         return system(self.inventory.first.instance_type)
 
     @property
+    def gpus(self) -> int:
+        """The GPUs of each host that the benchmark uses."""
+        return self.inventory.gpus_for(self.request.work.needs, self.request.target)
+
+    @property
     def command(self) -> str:
         """Return a one-line comment: the command that renders the document, without secrets."""
         from fabbench.execution.script.words import quote

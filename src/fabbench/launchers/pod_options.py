@@ -269,7 +269,7 @@ def yaml_documents(
     return "".join(f"# {line}\n" for line in lines) + text
 
 
-_LONGEST_FLOW = 100  # Maximum characters of a value that `compact` writes on one line
+_LONGEST_FLOW = 105  # Maximum characters of a value that `compact` writes on one line
 
 
 def _fits_a_line(value: Any) -> bool:

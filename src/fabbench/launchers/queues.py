@@ -250,7 +250,7 @@ def _requests(system: BatchSystem, source: RenderInput) -> Iterator[str]:
     plan = source.plan
     seconds = seconds_of(options.time) if options.time else longest_s(plan)
     tasks = most_ranks(plan)  # per node
-    gpus = source.inventory.hosts[0].gpus
+    gpus = source.gpus
     values = {
         "name": f"fabbench-{plan.benchmark}",
         "nodes": plan.hosts,

@@ -50,6 +50,7 @@ class Needs:
     optional: bool = False
     mpi: bool = False
     gpus: bool = False  # Whether it measures GPUs, and nothing else
+    host_memory: bool = False  # Whether its buffers are there, so that it uses no GPU
     # Program → the directory in which AWS's images have it
     folders: Mapping[str, str] = field(default_factory=dict)
     # Where programs are below the directory that they were installed into
@@ -163,6 +164,12 @@ class Inventory:
     def hosts_for_variant(self, variant: str) -> Hosts:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
+
+    def gpus_for(self, needs: Needs, target: "Target") -> int:
+        """Return how many GPUs of each host a benchmark uses; what the user says is used."""
+        if needs.host_memory and target.gpus is None:
+            return 0
+        return self.hosts[0].gpus  # all are alike
 
     def changed(self, change: _Change) -> "Inventory":
         """Return the inventory with its hosts, and those that each variant sees, changed alike."""

@@ -157,6 +157,20 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
     assert "2 nodes requested" in too_many.stderr
 
 
+def test_check_in_an_allocation_looks_at_its_nodes(lab: Labs) -> None:
+    hosts = site(lab)
+    check = (sys.executable, "-m", "fabbench", "check", "--benchmark", "pingpong")
+    with nothing_left(hosts):
+        salloc = ("salloc", "-N2", "-p", "rest", "--exclusive", "--quiet")
+        done = on(hosts[0], *salloc, *check, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = {(each["host"], each["check"]): each for each in json.loads(done.stdout)["checks"]}
+    for node in ("node1", "node2"):
+        assert "fi_pingpong" in found[node, "programs"]["seen"]
+        assert (node, "state") in found
+    assert "node0" not in {host for host, _ in found}
+
+
 def test_two_runs_in_one_allocation_are_told_in_both(lab: Labs) -> None:
     hosts = site(lab)
     command = shlex.join([sys.executable, "-m", "fabbench", "run", "nccl", *RANKS, "--no-efa"])

@@ -89,6 +89,7 @@ class LibfabricWork(PairWork):
             folders={self.program: "/opt/amazon/efa/bin"},
             subfolders=("bin", "libexec/fabtests", ""),
             devices=self.devices,
+            host_memory=self.memory == "host",
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:

@@ -74,7 +74,8 @@ class NixlWork(PairWork):
     def needs(self) -> Needs:
         """The program."""
         folders = {PROGRAM: "/usr/local/nixlbench/bin"}
-        return Needs(programs=(PROGRAM,), install=INSTALL, folders=folders)
+        on_host = self.memory == "host"
+        return Needs(programs=(PROGRAM,), install=INSTALL, folders=folders, host_memory=on_host)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""

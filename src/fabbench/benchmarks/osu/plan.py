@@ -141,6 +141,7 @@ class OsuWork(nccl_env.RankWork):
             install=INSTALL,
             mpi=True,
             gpus=self.memory == "cuda",
+            host_memory=self.memory == "host",
             subfolders=SUBFOLDERS,
         )
 

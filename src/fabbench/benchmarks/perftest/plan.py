@@ -111,7 +111,13 @@ class PerftestWork(PairWork):
     def needs(self) -> Needs:
         """The program."""
         folders = {self.test: "/opt/perftest/bin"}
-        return Needs(programs=(self.test,), install=INSTALL, folders=folders, devices=self.devices)
+        return Needs(
+            programs=(self.test,),
+            install=INSTALL,
+            folders=folders,
+            devices=self.devices,
+            host_memory=self.memory == "host",
+        )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""

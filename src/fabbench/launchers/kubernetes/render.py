@@ -49,7 +49,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     options = target.options_as(ClusterPodOptions)
     refuse_images(target.variants, "one job")
     amounts = options.pod_requests
-    gpus = source.inventory.hosts[0].gpus  # All are alike
+    gpus = source.gpus
     of_type = source.system
     resources = pod_resources(of_type, options.profile, gpus=gpus > 0)
     if resources == PodResources() and not amounts:

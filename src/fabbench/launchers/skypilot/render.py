@@ -225,7 +225,7 @@ sky launch -c fabbench FILE runs it, and sky logs fabbench | fabbench parse - re
 _TOGGLE = """
 envs.FABRIC chooses one of {configurations}: sky launch -c fabbench --env FABRIC={other} FILE"""
 _ON_PODS = """
-SkyPilot itself mounts /dev/shm in memory. Request huge pages with --pod-request."""
+SkyPilot itself mounts /dev/shm in memory."""
 _ON_AWS = """
 SkyPilot gives a machine more than one EFA interface only with aws.use_internal_ips: true, and
 aws.use_ssm or aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are

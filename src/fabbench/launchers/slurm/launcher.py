@@ -91,7 +91,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
 def probe_nodes(
     login_node: LoginNode, requested: SlurmNodes, target: Target, needs: Needs
 ) -> tuple[Probes, HostRelations]:
-    """Probe nodes in a job.
+    """Probe nodes in a job, or in the one around.
 
     Nodes that did not answer are unreachable, with Slurm's message as the reason.
     """
@@ -117,12 +117,14 @@ def _srun(name: str, requested: SlurmNodes, target: Target) -> Words:
 
     The user's time limit and sbatch options are for jobs that measure.
     """
+    # Steps of the job around have its GPUs, if it has some.
+    gpus = 0 if _job_around(target) else min(node.gpus for node in requested)
     job_requests = requests(
         replace(target.options_as(SlurmOptions), time=None, sbatch_options=()),
         name,
         nodes=len(requested),
         tasks=1,
-        gpus=min(node.gpus for node in requested),
+        gpus=gpus,
         named=[node.name for node in requested],
         limit_s=_CHECK_S,
     )
@@ -242,22 +244,24 @@ class SlurmLauncher(Launcher):
         return {node: switch_of[node] for node in nodes}
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Examine the nodes of a partition, as Slurm shows them.
+        """Examine the nodes of a partition, or of the allocation around, as Slurm shows them.
 
-        With `deep`, probe the idle ones in a short job.
+        With `deep`, probe the idle ones in a short job. An allocation's are probed in any case.
         """
         progress("reading the nodes", 0, 1)  # none done, of one step
+        job = _job_around(target)
+        names = target.hosts or (_allocated_names(target) if job else ())
         with login(target) as login_node:
-            partition = _partition(login_node, target)
-            shown = [node for node in _nodes(login_node) if partition.has(node)]
-            if target.hosts:
-                shown = [node for node in shown if node.name in target.hosts]
-            idle = [node for node in shown if node.idle][: target.nodes]  # None: all
+            partition = None if job else _partition(login_node, target)
+            shown = [node for node in _nodes(login_node) if not partition or partition.has(node)]
+            if names:
+                shown = [node for node in shown if node.name in names]
+            free = [node for node in shown if job or node.idle][: target.nodes]  # None: all
             probes: Probes = {}
             relations = HostRelations()
-            if deep and idle:
-                progress("probing the nodes", 0, len(idle))
-                probes, relations = probe_nodes(login_node, idle, target, needs)
+            if free and (deep or job):
+                progress("probing the nodes", 0, len(free))
+                probes, relations = probe_nodes(login_node, free, target, needs)
         checks = check_nodes(
             shown, partition, target.nodes, target.options_as(SlurmOptions).instance_type
         )
@@ -352,13 +356,18 @@ def _refuse_options_of_jobs(target: Target) -> None:
         )
 
 
-def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inventory:
-    """Return the part of the allocation around this program to use. Raise MachineError."""
+def _allocated_names(target: Target) -> Names:
+    """Return the nodes of the allocation around this program. Raise RequestError."""
     _refuse_options_of_jobs(target)
     try:
-        names = expand_hostlist(os.environ.get("SLURM_JOB_NODELIST", ""))
+        return tuple(expand_hostlist(os.environ.get("SLURM_JOB_NODELIST", "")))
     except ValueError as error:
         raise RequestError(f"SLURM_JOB_NODELIST cannot be read: {error}.") from None
+
+
+def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inventory:
+    """Return the part of the allocation around this program to use. Raise MachineError."""
+    names = _allocated_names(target)
     count = target.nodes or len(names)
     if count > len(names):
         raise MachineError(
@@ -406,7 +415,7 @@ def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator
         "sweep" if needs.divided else "run",
         nodes=len(inventory.hosts),
         tasks=_max_ranks(inventory, needs),
-        gpus=inventory.hosts[0].gpus,
+        gpus=inventory.gpus_for(needs, target),
         named=named,
         limit_s=None if held_s is None else held_s + _AROUND_S,
         # The job outlives a node that is lost, where others can go on without it

@@ -150,7 +150,7 @@ class SlurmRendering(Rendering):
             plan.benchmark,
             nodes=plan.hosts,
             tasks=most_ranks(plan),
-            gpus=source.inventory.hosts[0].gpus,
+            gpus=source.gpus,
             named=chosen,
             limit_s=longest_s(plan),
         )

@@ -314,11 +314,12 @@ _outcome = partial(outcome_in, "fabbench.launchers.slurm", "node_checks.toml")
 
 
 def check_nodes(
-    all_nodes: SlurmNodes, partition: Partition, required: int | None, named_type: str = ""
+    all_nodes: SlurmNodes, partition: Partition | None, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
     """Check the nodes of a partition, and whether a run could get the required number of them.
 
-    `named_type` is the instance type that the user gives for all; empty: each node's own.
+    `partition`: None where an allocation has the nodes. `named_type` is the instance type that the
+    user gives for all; empty: each node's own.
     """
     checks: list[Check] = []
     for node in all_nodes:
@@ -330,8 +331,10 @@ def check_nodes(
         }
         for name, result in results.items():
             checks.append(result.of(node.name, name))
-    usable = _check_partition(all_nodes, partition, required)
-    return (*checks, usable.of(partition.name, "partition"))
+    if partition is not None:
+        usable = _check_partition(all_nodes, partition, required)
+        checks.append(usable.of(partition.name, "partition"))
+    return tuple(checks)
 
 
 def _state_of(node: SlurmNode) -> Check:

@@ -73,7 +73,9 @@ def test_nodes_are_as_the_catalogue_has_them() -> None:
                 "resources"
             ]["limits"]
             gpu, efa = TYPES[instance_type]
-            assert (found["resources"]["accelerators"], limits) == (f"{gpu}:8", {EFA: efa})
+            assert found["resources"]["accelerators"] == f"{gpu}:8"
+            pages = {} if instance_type.startswith("g") else {"hugepages-2Mi": "5120Mi"}
+            assert limits == {EFA: efa, **pages}
     assert_golden(GOLDEN / "skypilot-tasks.json", json.dumps(made, indent=1) + "\n")
 
 

@@ -30,11 +30,11 @@ from fabbench.model.errors import RequestError
 from fabbench.model.plan import Words
 
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
-# The operator would only start sshd, but images lack its directory and host keys. The key directory
-# is a world-writable volume, which sshd's strict modes reject.
+# The operator would only start sshd, but images lack its directory and host keys. The operator's
+# directory of keys is a world-writable volume, which sshd's strict modes reject: hence a copy.
 _SSHD = (
-    "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
-    "-o StrictModes=no -o PermitRootLogin=prohibit-password"
+    "mkdir -p /run/sshd && ssh-keygen -A && cp /root/.ssh/authorized_keys /run/sshd/keys && exec "
+    "/usr/sbin/sshd -De -o AuthorizedKeysFile=/run/sshd/keys -o PermitRootLogin=prohibit-password"
 )
 _MAX_ARGUMENT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
 
