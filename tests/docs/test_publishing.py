@@ -252,6 +252,12 @@ def test_a_formula_has_what_the_lock_has(checkout: Path) -> None:
         not names & {"pytest", "mkdocs", "mcp", "skypilot", "colorama", "tzdata"}
         | names & of_homebrew
     )
+    # As brew audit and brew style want it
+    (about,) = re.findall(r'^  desc "(.*)"$', text, re.MULTILINE)
+    assert len(about) <= 80
+    assert re.fullmatch(r"(?!(?:A|An|The|Fabbench) )[A-Z].*[^.]", about)
+    built_with, *needed = re.findall(r'^  depends_on "(.*?)"', text, re.MULTILINE)
+    assert (built_with, needed) == ("rust", sorted(needed))
     if ruby := shutil.which("ruby"):
         subprocess.run([ruby, "-c"], input=text, text=True, check=True)
 
