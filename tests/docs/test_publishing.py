@@ -279,7 +279,7 @@ MADE = {
         f"pip -m pip download --no-deps --no-cache-dir --index-url {TEST_INDEX} --dest served fab",
         f"pip -m pip install served/fabbench-{SERVED}.whl",
         "prepare --version",
-        f"gh release create v{SERVED} --repo Some-One/bench --verify-tag --notes-file notes.md dist",
+        f"gh release create v{SERVED} --repo Some-One/bench --verify-tag --notes-file notes.md",
     ],
 }
 """What the programs are called with, each line from its beginning on."""
