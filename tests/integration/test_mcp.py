@@ -384,10 +384,10 @@ def test_a_run_needs_the_token_of_its_own_dry_run(allowed: tuple[str, ...], tmp_
         done = await answered(client, **QUICK, token=token)
         assert (done["status"], done["result"]["format"]) == (Exit.FINE, 1), done
         again = await answered(client, **QUICK, token=token)
-        assert "text" in again["result"], again
+        assert (again["status"], "text" in (again["result"] or ())) == (Exit.FINE, True), again
         token = again["result"]["token"]
         other = await answered(client, **QUICK, repeat=2, token=token)
-        assert "text" in other["result"], other
+        assert (other["status"], "text" in (other["result"] or ())) == (Exit.FINE, True), other
         kept = (await client.call_tool("show", {"run": "asked"})).structured_content
         assert kept["result"]["id"] == the_run(tmp_path / "store").id
 
