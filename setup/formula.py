@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = "3.14"
 OF_HOMEBREW = ("certifi", "cryptography", "numpy", "pydantic")
 """Packages that are formulas of the same name, with all that they need."""
+LINKED = ("libyaml", f"python@{PYTHON}")
+"""Formulas that resources are built with, and run with."""
 ORIGIN = "https://files.pythonhosted.org/packages/"
 _OWNED = frozenset({"cffi", "pycparser"})
 """What these bring for others, too."""
@@ -40,8 +42,6 @@ class Fabbench < Formula
 
   depends_on "rust" => :build # for bcrypt
 $needed
-  depends_on "libyaml"
-  depends_on "python@$python"
 $resources
   def install
     virtualenv_install_with_resources
@@ -94,7 +94,8 @@ def formula(file: Path) -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
     packages = sorted(installed(lock), key=lambda each: str(each["name"]))
-    needed = [f'  depends_on "{name}" => :no_linkage' for name in OF_HOMEBREW]
+    needed = {name: f'  depends_on "{name}" => :no_linkage' for name in OF_HOMEBREW}
+    needed |= {name: f'  depends_on "{name}"' for name in LINKED}
     return _FORMULA.substitute(
         about=project["description"].removesuffix("."),
         home=project["urls"]["Source"],
@@ -102,8 +103,8 @@ def formula(file: Path) -> str:
         file=file.name,
         digest=hashlib.sha256(file.read_bytes()).hexdigest(),
         license=project["license"],
-        needed="\n".join(needed),
-        python=PYTHON,
+        # In the order that brew style wants
+        needed="\n".join(needed[name] for name in sorted(needed)),
         resources="".join(map(resource, packages)),
     )
 

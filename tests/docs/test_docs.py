@@ -360,6 +360,14 @@ def test_no_line_is_too_long_to_review() -> None:
     assert [(page, line) for page, line in prose if len(line) > 120] == []
 
 
+def test_the_pages_are_read_in_two_hours() -> None:
+    """What is written by hand, without examples."""
+    written = [ROOT / "README.md", *(page for page in DOCS if page.name != "cli.md")]
+    others = r"(?ms)^```.*?^```|<!-- generated: .*?<!-- end -->"
+    words = [re.sub(others, "", page.read_text("utf-8")).split() for page in written]
+    assert sum(map(len, words)) <= 32_000
+
+
 PRIVATE = (
     r"if not given|makes no sense|is seen to be|for each rank|of Slurm.s|all the "
     r"same|\barms?\b|\bfolders?\b"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import yaml
 
 from fabbench import __version__
 from fabbench.cli.mcp_command import mcp_
+from tests.support.github_runner import Job
 from tests.support.paths import ROOT
 
 GITHUB = ROOT / ".github"
@@ -203,6 +205,115 @@ def test_one_command_dates_a_version(tmp_path: Path) -> None:
     assert 'nothing is "Unreleased"' in dated(folder, "99.0.1").stderr
 
 
+# ---------------------------------------------------------------- each step's script
+
+
+DIGEST = '{"containerimage.digest": "sha256:ab"}'
+STAND_INS = {
+    "make": 'echo "make $* ${SITE_URL-}" >>"$CALLS"',
+    "gh": 'echo "gh $*" >>"$CALLS"',
+    "docker": f"""echo "docker $*" >>"$CALLS"
+while [ $# -gt 0 ]; do [ "$1" != --metadata-file ] || echo '{DIGEST}' >"$2"; shift; done""",
+    "jq": f"""exec {sys.executable} -c '
+import json, pathlib, sys
+print(json.loads(pathlib.Path(sys.argv[-1]).read_text())["containerimage.digest"])' "$@\"""",
+    "python": f"""case "$1 $2 $3" in
+"-m pip download") echo "pip $*" >>"$CALLS" && mkdir served && cp dist/*.whl served ;;
+"-m pip install") echo "pip $*" >>"$CALLS" ;;
+"-m venv new")
+    mkdir -p new/bin && cp "$0" new/bin/python && ln -s "$PWD/setup/prepare" new/bin/fabbench ;;
+*) exec {sys.executable} "$@" ;;
+esac""",
+}
+"""Programs of a runner. What is not asked of an index is Python's."""
+SERVED = "99.0.0"
+TEST_INDEX = "https://test.pypi.org/simple/"
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def runner_of(tmp_path: Path) -> Job:
+    """Where the steps of a workflow run, in a copy of what their scripts touch."""
+    folder, programs = tmp_path / "workspace", tmp_path / "bin"
+    for name in ("setup/owner", "setup/release.py", "src/fabbench/__init__.py", *NAMED):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n- New.\n")
+    assert dated(folder, SERVED).returncode == 0
+    for name in ("dist/fabbench.whl", "dist/fabbench.tar.gz", "sbom/fabbench.cdx.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "dist/fabbench.whl").rename(folder / f"dist/fabbench-{SERVED}.whl")
+    program(folder / "setup/prepare", f'echo "prepare $*" >>"$CALLS"; echo {SERVED}')
+    programs.mkdir()
+    for name, text in STAND_INS.items():
+        program(programs / name, text)
+    env = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "GITHUB_REF_NAME": f"v{SERVED}",
+        "GITHUB_REPOSITORY": "Some-One/bench",
+        "GITHUB_REPOSITORY_OWNER": "Some-One",
+        "GITHUB_ACTOR": "me",
+    }
+    inputs = {"image": "cpu", "tag": "7", "platforms": "linux/amd64"}
+    contexts = {"matrix": {"targets": "lint site"}, "github": {"token": "t"}, "inputs": inputs}
+    return Job(folder, env, contexts)
+
+
+MADE = {
+    "ci": ["prepare dev", "make lint site PYTHON=python "],
+    "docs": ["make site PYTHON=python SYSTEM=no https://Some-One.github.io/bench/"],
+    "image": [
+        "docker login ghcr.io --username me --password-stdin",
+        "docker buildx create --use",
+        "docker buildx build docker/cpu --platform linux/amd64 --tag ghcr.io/some-one/bench/cpu:7 ",
+    ],
+    "release": [
+        "make test-wheel PYTHON=python ",
+        "make sbom ",
+        f"pip -m pip download --no-deps --no-cache-dir --index-url {TEST_INDEX} --dest served fab",
+        f"pip -m pip install served/fabbench-{SERVED}.whl",
+        "prepare --version",
+        f"gh release create v{SERVED} --repo Some-One/bench --verify-tag --notes-file notes.md",
+    ],
+}
+"""What the programs are called with, each line from its beginning on."""
+
+
+def unconditional(workflow: str) -> list[dict[str, Any]]:
+    return [{key: step[key] for key in step if key != "if"} for step in steps(workflow)]
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_each_step_does_its_part(workflow: str, runner_of: Job) -> None:
+    runner_of.run(unconditional(workflow))
+    assert not runner_of.failed, runner_of.log
+    calls = Path(runner_of.env["CALLS"]).read_text().splitlines()
+    assert len(calls) == len(MADE[workflow])
+    for call, expected in zip(calls, MADE[workflow], strict=True):
+        assert call.startswith(expected)
+    if workflow == "image":
+        built = runner_of.contexts["steps"]["build"]["outputs"]
+        assert built == {"name": "ghcr.io/some-one/bench/cpu", "digest": "sha256:ab"}
+    if workflow == "release":
+        assert (runner_of.folder / "notes.md").read_text() == "- New.\n"
+        assert PLACEHOLDER not in (runner_of.folder / "pyproject.toml").read_text()
+
+
+@pytest.mark.local
+def test_a_tag_that_is_not_the_version_publishes_nothing(runner_of: Job) -> None:
+    runner_of.env = {**runner_of.env, "GITHUB_REF_NAME": "v98.0.0"}
+    runner_of.run(unconditional("release"))
+    assert runner_of.failed
+    assert not Path(runner_of.env["CALLS"]).exists()
+
+
 # ---------------------------------------------------------------- Homebrew
 
 
@@ -252,6 +363,12 @@ def test_a_formula_has_what_the_lock_has(checkout: Path) -> None:
         not names & {"pytest", "mkdocs", "mcp", "skypilot", "colorama", "tzdata"}
         | names & of_homebrew
     )
+    # As brew audit and brew style want it
+    (about,) = re.findall(r'^  desc "(.*)"$', text, re.MULTILINE)
+    assert len(about) <= 80
+    assert re.fullmatch(r"(?!(?:A|An|The|Fabbench) )[A-Z].*[^.]", about)
+    built_with, *needed = re.findall(r'^  depends_on "(.*?)"', text, re.MULTILINE)
+    assert (built_with, needed) == ("rust", sorted(needed))
     if ruby := shutil.which("ruby"):
         subprocess.run([ruby, "-c"], input=text, text=True, check=True)
 

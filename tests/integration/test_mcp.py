@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client, MCPError
 
 from fabbench.cli import agent_tools, cli, confined
 from fabbench.cli.agent_tools import tools
@@ -23,12 +22,13 @@ from fabbench.model.log import Outcome
 from fabbench.report.certificate import Certificate
 from fabbench.runs.acceptance import certificate_path
 from fabbench.runs.document import write
+from fabbench.runs.store import StoredRun, runs
 from tests.support.command_line import commands, runner
 from tests.support.golden import GOLDEN, assert_golden
 from tests.support.local_runs import eventually, nothing_left, programs, rows, the_run
+from tests.support.mcp_client import answered, session
 from tests.support.paths import EXAMPLES, ROOT
 
-T = TypeVar("T")
 TCP, SOCKET = "logs/x-ofi-tcp.txt", "logs/x-net-socket.txt"
 LOST = "logs/x-ofi-efa-missing.txt"
 WHOLE = 10_000
@@ -39,26 +39,6 @@ NEW = Certificate(
 Call = tuple[str, dict[str, Any]]
 
 pytestmark = pytest.mark.local
-
-
-def session(root: Path, use: Callable[[Client], Awaitable[T]], *options: str) -> T:
-    """Return what a client gets of a server that reads a directory."""
-    environment = {name: value for name, value in os.environ.items() if name != "FABBENCH_STORE"}
-    environment["FABBENCH_NEIGHBORS"] = "ignore"
-    parameters = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "fabbench", "mcp", "--root", str(root), *options],
-        env=environment,
-        cwd=ROOT,
-    )
-
-    async def connected() -> T:
-        # A stream that has a number, as pytest's has not
-        with Path(os.devnull).open("w") as nowhere:  # noqa: ASYNC230 - nobody waits meanwhile
-            async with Client(stdio_client(parameters, errlog=nowhere)) as client:
-                return await use(client)
-
-    return asyncio.run(connected())
 
 
 def asked(root: Path, calls: Sequence[Call], *options: str) -> list[dict[str, Any]]:
@@ -388,19 +368,15 @@ def test_without_permission_nothing_can_be_run() -> None:
         return await refused(client, **QUICK)
 
     assert session(EXAMPLES, use) == "Unknown tool run."
-    done = runner().invoke(cli, ["mcp", "--allow-run", "no-such"])
-    assert (done.exit_code, done.stdout) == (Exit.BAD_REQUEST, "")
+    for words in (("--allow-run", "no-such"), ("--max-time", "1h")):
+        done = runner().invoke(cli, ["mcp", *words])
+        assert (done.exit_code, done.stdout) == (Exit.BAD_REQUEST, "")
 
 
 async def refused(client: Client, **given: Any) -> str:
     answer = await client.call_tool("run", given)
     assert answer.is_error
     return answer.content[0].text  # type: ignore[union-attr]
-
-
-async def answered(client: Client, **given: Any) -> dict[str, Any]:
-    content: dict[str, Any] = (await client.call_tool("run", given)).structured_content
-    return content
 
 
 def test_a_run_needs_the_token_of_its_own_dry_run(allowed: tuple[str, ...], tmp_path: Path) -> None:
@@ -419,10 +395,10 @@ def test_a_run_needs_the_token_of_its_own_dry_run(allowed: tuple[str, ...], tmp_
         done = await answered(client, **QUICK, token=token)
         assert (done["status"], done["result"]["format"]) == (Exit.FINE, 1), done
         again = await answered(client, **QUICK, token=token)
-        assert "text" in again["result"], again
+        assert (again["status"], "text" in (again["result"] or ())) == (Exit.FINE, True), again
         token = again["result"]["token"]
         other = await answered(client, **QUICK, repeat=2, token=token)
-        assert "text" in other["result"], other
+        assert (other["status"], "text" in (other["result"] or ())) == (Exit.FINE, True), other
         kept = (await client.call_tool("show", {"run": "asked"})).structured_content
         assert kept["result"]["id"] == the_run(tmp_path / "store").id
 
@@ -458,6 +434,80 @@ def test_a_run_ends_as_by_ctrl_c_with_who_wanted_it(
     assert nothing_left(store)
     (log,) = the_run(store).logs("tcp")
     assert (log.outcome, "interrupted" in (log.reason or "")) == (Outcome.TRUNCATED, True)
+
+
+@pytest.mark.slow
+def test_a_run_ends_when_its_time_is_up(allowed: tuple[str, ...], tmp_path: Path) -> None:
+    """After so long that its dry run is done by then; the run would take hours."""
+    file = tmp_path / "fabbench.yaml"
+    file.write_text(file.read_text().replace("400", "400000"))
+
+    async def use(client: Client) -> dict[str, Any]:
+        shown = await answered(client, **LONG)
+        return await answered(client, **LONG, token=shown["result"]["token"])
+
+    late = session(EXAMPLES, use, *allowed, "--max-time", "20")
+    assert late["status"] == Exit.INTERRUPTED, late
+    assert any("20 s, the --max-time" in each for each in late["messages"]), late
+    assert nothing_left(tmp_path / "store")
+    (log,) = the_run(tmp_path / "store").logs("tcp")
+    assert (log.outcome, "interrupted" in (log.reason or "")) == (Outcome.TRUNCATED, True)
+
+
+def test_two_runs_at_once_are_two_runs_that_hear_of_each_other(
+    allowed: tuple[str, ...], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+
+    async def use(client: Client) -> None:
+        shown = await answered(client, **LONG)
+        first = asyncio.create_task(
+            answered(client, **LONG, token=shown["result"]["token"]), name="first"
+        )
+        await asyncio.to_thread(eventually, lambda: rows(store) or first.done())
+        assert not first.done(), first
+        read = await client.call_tool("explain", {"inputs": LOST})  # Meanwhile it still reads
+        assert read.structured_content["status"] == Exit.FINE  # type: ignore[index]
+        shown = await answered(client, **QUICK)
+        second = await answered(client, **QUICK, token=shown["result"]["token"])
+        assert (second["status"], first.done()) == (Exit.FINE, False), second
+        assert any("already runs" in each for each in second["messages"]), second
+        first.cancel()
+
+    session(EXAMPLES, use, *allowed, FABBENCH_NEIGHBORS="")
+    assert nothing_left(store)
+    logs = [log for path in runs(store) for log in StoredRun(path).logs("tcp")]
+    assert {log.outcome for log in logs} == {Outcome.OK, Outcome.TRUNCATED}
+    (beside,) = [log for log in logs if log.outcome is Outcome.OK]
+    assert "neighbor" in {each.code for each in beside.findings}
+
+
+def test_a_run_in_a_queue_is_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBS is a stand-in, which really runs the script."""
+    stand_ins = ROOT / "tests/support/fake_programs"
+    monkeypatch.setenv("BATCH", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{stand_ins / 'batch'}:{os.environ['PATH']}")
+    file = tmp_path / "fabbench.yaml"
+    file.write_text(
+        f"targets: {{queue: {{launcher: pbs, nodes: 1, gpus: 2, "
+        f"bin-dirs: [{stand_ins / 'nccl_tests'}]}}}}\n"
+    )
+    given = {"benchmark": "nccl", "fabric": "p2p", "size": "8..1K", "repeat": 1}
+    store = tmp_path / "store"
+
+    async def use(client: Client) -> None:
+        shown = await answered(client, **given)
+        assert (shown["status"], store.exists()) == (Exit.FINE, False), shown
+        assert not (tmp_path / "calls").exists()
+        done = await answered(client, **given, token=shown["result"]["token"])
+        assert done["status"] == Exit.FINE, done
+        (column,) = done["result"]["columns"]
+        assert column["outcome"] == "ok"
+
+    session(EXAMPLES, use, "--allow-run=queue", f"--store={store}", cwd=tmp_path)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len([call for call in calls if call.startswith("qsub")]) == 1
+    assert next(the_run(store).path.rglob("job.sh")).exists()
 
 
 # ---------------------------------------------------------------- without the extra

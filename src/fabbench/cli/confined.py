@@ -16,7 +16,7 @@ import fabbench
 
 # What may be read with all below it, without links; the first is --root. One process, one server
 READABLE: list[Path] = []
-STARTABLE: list[str] = []  # The first six words of what may be started; empty: nothing may
+STARTABLE: list[str] = []  # The first seven words of what may be started; empty: nothing may
 MOST_READ = 1 << 27  # Bytes of a file, compressed or not
 _TOO_LARGE = "a tool reads 128 MiB at most: run fabbench itself"
 # Of what the system is asked for, all that only looks at a path
@@ -42,7 +42,7 @@ def hook(event: str, arguments: Sequence[Any]) -> None:
     why = ""
     if event in _LOOKING:
         why = _refusal(*arguments)
-    elif event == "subprocess.Popen" and arguments[1][:6] == STARTABLE:
+    elif event == "subprocess.Popen" and arguments[1][:7] == STARTABLE:
         return
     elif event.startswith(_ACTING) and event not in _HARMLESS:
         why = f"a tool only reads: no {event}"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabbench.cli.click_options import OptionType
 from fabbench.cli.options import takes
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.options import Seconds
 from fabbench.runs.directories import ENVIRONMENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -30,8 +32,14 @@ if TYPE_CHECKING:
     metavar="TARGET",
     help="Let agents run benchmarks there, as run --on TARGET would, each after its dry run.",
 )
+@click.option(
+    "--max-time",
+    type=OptionType(Seconds()),
+    metavar="SECONDS",
+    help="End a run of an agent after this long. Default: 1h.",
+)
 @takes("store")
-def mcp_(root: Path, allow_run: str | None, store: Path) -> None:
+def mcp_(root: Path, allow_run: str | None, max_time: float | None, store: Path) -> None:
     """Let agents read logs and past runs: an MCP server on standard input and output.
 
     Tools: explain, parse, compare, sweep_from, expected, runs, show, history, render and
@@ -41,6 +49,8 @@ def mcp_(root: Path, allow_run: str | None, store: Path) -> None:
 
     Example: claude mcp add fabbench -- fabbench mcp --root /data/logs
     """
+    if max_time and not allow_run:
+        raise RequestError("--max-time has no effect without --allow-run.")
     try:
         from fabbench.cli.mcp_server import new_server
     except ImportError as error:
@@ -51,7 +61,7 @@ def mcp_(root: Path, allow_run: str | None, store: Path) -> None:
     from fabbench.config import find_config
     from fabbench.runs import inputs, parse_file
 
-    runs = None if allow_run is None else _runs_on(allow_run)
+    runs = _runs_on(allow_run, max_time or 3600) if allow_run else None
     inputs.CORES = 1  # A tool that reads starts no process
     parse_file.MAX_BYTES = confined.MOST_READ
     config = find_config(Path.cwd(), os.environ)
@@ -65,8 +75,11 @@ def mcp_(root: Path, allow_run: str | None, store: Path) -> None:
         new_server(runs).run()
 
 
-def _runs_on(target: str) -> "Runs":
-    """Return what runs on a target. Raise FabbenchError if nothing has that name."""
+def _runs_on(target: str, seconds: float) -> "Runs":
+    """Return what runs on a target, each run for so long.
+
+    Raise FabbenchError if nothing has that name.
+    """
     from fabbench.cli import confined
     from fabbench.cli.agent_runs import Runs
     from fabbench.cli.config_file import configuration
@@ -86,6 +99,7 @@ def _runs_on(target: str) -> "Runs":
         "-m",
         "fabbench.cli.until_input_ends",
         str(Path.cwd()),
+        f"{seconds:g}",
         "run",
     ]
     return Runs(target)

@@ -1,4 +1,4 @@
-"""``python -m fabbench.cli.until_input_ends DIRECTORY WORDS``: fabbench, until its input ends.
+"""``python -m fabbench.cli.until_input_ends DIRECTORY SECONDS WORDS``: fabbench with an end.
 
 Who started it holds the other end, and writes nothing: whatever becomes of that process, fabbench
 ends as by a Ctrl-C. So it does when its time is up. It runs in the directory.
@@ -11,16 +11,18 @@ from select import select
 from threading import Thread
 
 from fabbench.cli import cli, failures_of_process
+from fabbench.cli.terminal import say
 
 
-def _end_with_input() -> None:
-    select([0], [], [], 3600)
+def _end_with_input(seconds: float) -> None:
+    if not select([0], [], [], seconds)[0]:
+        say(f"The run took longer than {seconds:g} s, the --max-time of fabbench mcp.")
     # A run takes it as a Ctrl-C, which a shell in the background may have it ignore
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
     os.chdir(sys.argv.pop(1))
-    Thread(target=_end_with_input, daemon=True).start()
+    Thread(target=_end_with_input, args=[float(sys.argv.pop(1))], daemon=True).start()
     with failures_of_process():
         cli.main(prog_name="fabbench")
