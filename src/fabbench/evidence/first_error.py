@@ -253,13 +253,9 @@ class FirstErrors:
 
     @property
     def hint(self) -> str:
-        """The first line that only has words of an error; empty: there is none.
-
-        One that says itself that the program goes on says less than any report of an end.
-        """
+        """The first line that only has words of an error; empty: there is none."""
         hints = self._hints  # by kind: the lowest says most
-        kind = min(hints, default=ErrorKind.GOES_ON)
-        return "" if kind is ErrorKind.GOES_ON else hints[kind].text.strip()
+        return hints[min(hints)].text.strip() if hints else ""
 
     def first(self) -> str:
         """Return the first line that says why; empty: there is none.
@@ -283,8 +279,13 @@ def follows(text: str) -> bool:
     return _FOLLOWS.search(text) is not None
 
 
+def goes_on(text: str) -> bool:
+    """Return whether a line says itself that the program goes on."""
+    return _GOES_ON.search(text) is not None
+
+
 def _kind_of_error(text: str) -> ErrorKind:
     """Return what a line about an error says of a death, as if it had the form of an error."""
     if follows(text):
         return ErrorKind.FOLLOWS
-    return ErrorKind.GOES_ON if _GOES_ON.search(text) else ErrorKind.ORIGIN
+    return ErrorKind.GOES_ON if goes_on(text) else ErrorKind.ORIGIN

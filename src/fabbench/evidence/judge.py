@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
-from fabbench.evidence.first_error import follows
+from fabbench.evidence.first_error import follows, goes_on
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
@@ -39,6 +39,7 @@ from fabbench.model.log import (
 )
 from fabbench.model.mappings import first_of
 from fabbench.model.messages import counted, listed, quoted
+from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, scale
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ _FABRIC_OF_LINK = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "
 _SETTLED = frozenset({"network", "nics", "devices"})
 """Facts that no longer change once a library has printed them."""
 
+_REASON = lazy(r"\w\(\d+\)\.*: (?!.*\bfailed$)")
+"""A frame of MPICH's error stack that says more than that a call failed."""
 _QUOTES_ALIKE = 150
 """Characters in which two quotes of one line are alike, wherever each was cut."""
 
@@ -144,12 +147,17 @@ def _with_first_error(log: Log, record: Record) -> Log:
         return log
     # That a process ended does not say why: any words of an error say more.
     if not line and all(each.is_report for each in errors):
-        line = quoted(record.hint)
+        line = "" if _is_overcome(record.hint, errors) else quoted(record.hint)
     # A line that follows from the end of another process says less than any known error.
     if errors and (not line or follows(line)):
         return log
     known_ones = _without(log.findings, unexplained)
     return replace(log, findings=(*known_ones, _first_error(log, line)))
+
+
+def _is_overcome(hint: str, errors: Sequence[Cause]) -> bool:
+    """Return whether what a program goes on after says less than an error stack of MPI."""
+    return goes_on(hint) and any(_REASON.search(each.finding.line) for each in errors)
 
 
 def _any_starts_a_failure(errors: Sequence[Cause]) -> bool:
