@@ -250,10 +250,14 @@ class SlurmLauncher(Launcher):
         """
         progress("reading the nodes", 0, 1)  # none done, of one step
         job = _job_around(target)
-        names = target.hosts or (_allocated_names(target) if job else ())
+        names = target.hosts
+        if job and not names:
+            names = _allocated_names(target)
         with login(target) as login_node:
             partition = None if job else _partition(login_node, target)
-            shown = [node for node in _nodes(login_node) if not partition or partition.has(node)]
+            shown = _nodes(login_node)
+            if partition is not None:
+                shown = [node for node in shown if partition.has(node)]
             if names:
                 shown = [node for node in shown if node.name in names]
             free = [node for node in shown if job or node.idle][: target.nodes]  # None: all
