@@ -58,5 +58,5 @@ class Runs:
             with CancelScope(shield=True):
                 out = await reading
         code = run.status or 0
-        status = Exit.INTERNAL if code < 0 else Exit(code)
+        status = Exit.INTERRUPTED if code < 0 else Exit(code)  # By a signal, before it began
         return answer_of("\n".join(out), "\n".join(run.err), status)
