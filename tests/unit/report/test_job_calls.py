@@ -31,9 +31,9 @@ def test_the_figure_alone_and_who_is_waited_for() -> None:
 def test_beside_what_is_published() -> None:
     """A quarter of what two nodes with all their NICs reach, at a size that is published."""
     text = lines("skewed")[0].replace('"n_ranks":2,"nnodes":1', '"n_ranks":16,"nnodes":2')
-    for old, new in (("67108864", "17179869184"), ("2.648964", "64.0")):
-        text = text.replace(old, new)
-    text = text.partition('"coll_busbw_gbs"')[0] + '"coll_busbw_gbs":120.000000}}'
+    text = text.replace("67108864", "17179869184").replace(":25334,", ":268435,")
+    text = text.partition('"coll_algobw_gbs"')[0]
+    text += '"coll_algobw_gbs":64.000064,"coll_busbw_gbs":120.000120}}'
     view = with_calls(JobView(), [text], "/job", Proof(instance_type="p5.48xlarge"))
     speed, ranks = view.calls
     assert ranks.code == "inspector-ranks"

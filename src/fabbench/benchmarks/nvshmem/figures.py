@@ -257,7 +257,7 @@ def fits(row: Row) -> bool:
     The programs print size / width of the type, without a remainder.
     """
     count = row.read("count")
-    counts = (row.size // width for width in _WIDTHS)
+    counts = [row.size // width for width in _WIDTHS]
     return is_ascending(row) and (count is None or count.value in counts)
 
 
