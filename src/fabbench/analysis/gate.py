@@ -219,14 +219,17 @@ class _Check:
         """Yield the results of all rows; a gate, or a size of it, without any is breached."""
         remarks = [each for section in self._sections for each in self._remarks_on(section)]
         yield from remarks
-        measured = self._measured() if any(each.answers for each in remarks) else set()
-        if where := self._gate.lacks(measured):
+        has_answer = any(each.answers for each in remarks)
+        where = self._gate.lacks(self._measured() if has_answer else set())
+        if where:
             yield self._remark("nothing-checked", where=where, breach=True)
 
     def _measured(self) -> set[int]:
         """Return the sizes that can be held against the gate, or of which a remark says why not."""
-        rows = chain.from_iterable(section.rows for section in self._sections)
-        return {row.size for row in rows if row.figures[BASE] or not self._gate.needs_baseline}
+        rows = [row for section in self._sections for row in section.rows]
+        if self._gate.needs_baseline:
+            rows = [row for row in rows if row.figures[BASE]]
+        return {row.size for row in rows}
 
     def _remarks_on(self, section: ComparisonSection) -> Iterator[_Remark]:
         """Yield how the first column, the one in question, passes the gate at its sizes.

@@ -99,7 +99,7 @@ def _runs_on(target: str, seconds: float) -> "Runs":
         "-m",
         "fabbench.cli.until_input_ends",
         str(Path.cwd()),
-        f"{seconds:g}",
+        str(seconds),
         "run",
     ]
     return Runs(target)

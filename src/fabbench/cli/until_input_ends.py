@@ -15,14 +15,17 @@ from fabbench.cli.terminal import say
 
 
 def _end_with_input(seconds: float) -> None:
-    if not select([0], [], [], seconds)[0]:
-        say(f"The run took longer than {seconds:g} s, the --max-time of fabbench mcp.")
+    has_ended, _, _ = select([0], [], [], seconds)
+    if not has_ended:
+        limit = format(seconds, "g")
+        say(f"The run took longer than {limit} s, the --max-time of fabbench mcp.")
     # A run takes it as a Ctrl-C, which a shell in the background may have it ignore
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
     os.chdir(sys.argv.pop(1))
-    Thread(target=_end_with_input, args=[float(sys.argv.pop(1))], daemon=True).start()
+    seconds = float(sys.argv.pop(1))
+    Thread(target=_end_with_input, args=[seconds], daemon=True).start()
     with failures_of_process():
         cli.main(prog_name="fabbench")

@@ -79,7 +79,8 @@ class Sizes:
 
     def without(self, measured: Collection[int]) -> str:
         """Write the ranges in which none of some sizes is, as messages do; empty: none."""
-        unmatched = (each for each in self.ranges if not any(map(each.__contains__, measured)))
+        matched = {each for each in self.ranges for size in measured if size in each}
+        unmatched = [each for each in self.ranges if each not in matched]
         return " and ".join(map(_range_in_words, unmatched))
 
     @property
