@@ -25,7 +25,7 @@ TIMES = int(os.environ.get("FABBENCH_FAULT_TIMES", "1"))
 """How often each fault is injected: once, or more to measure how often a verdict is right."""
 RATE = "400mbit"
 """Of the hosts' second network: so little that the load of this machine matters little."""
-SLOW = "100mbit"
+SLOW = "200mbit"
 PROGRAMS = "/run/osu"
 """Where the hosts of these tests have the OSU micro-benchmarks: each its own."""
 
@@ -137,7 +137,7 @@ FAULTS: Mapping[str, Fault] = {
         network=True,
         mend=lambda lab: lab[3].keep(),
         rate=SLOW,  # Each packet is sent alone then: few of them leave time for what else runs
-        limit_s=40,  # its tests end in half of that: their figures tell
+        limit_s=60,  # its tests end in half of that: their figures tell
         options=("--iterations", "20"),
     ),
     "port-down": Fault(
