@@ -147,7 +147,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second; a bandwidth whose unit nothing shows is left out."""
     record = execution.record
     # Headings state them for what follows here: they are no facts of the record.
-    smallest = int(record.facts.pop("smallest", -1))  # -1, and 0 as the largest: not known
+    smallest = record.facts.pop("smallest", None)  # -1, and 0 as the largest: not known
     largest = int(record.facts.pop("largest", 0))
     release = fact_text(record.facts, "imb")
     first, *_ = _UNITS
@@ -171,7 +171,12 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     rows = execution.reread_rows(read)
     sizes = [row.size for row in rows]
-    missing = missing_end(sizes, first=smallest if smallest >= 0 else None, last=largest)
+    if smallest is None and min(sizes, default=0) == 1:
+        # A whole sweep of IMB begins with no bytes, unless its heading (which is missing, too)
+        # shows `-zero_size off`; other smallest sizes are a choice of the user's.
+        smallest = 0
+    first = None if smallest in {None, -1} else int(smallest)
+    missing = missing_end(sizes, first=first, last=largest)
     record.is_at_end = max(sizes, default=-1) == (largest or _USUAL_END)
     skipped = [f"IMB said: {note.value}" for note in execution.notes]
     record.incomplete = next(filter(None, (*skipped, missing)), record.incomplete)

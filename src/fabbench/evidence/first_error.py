@@ -5,6 +5,8 @@ that only has the words of an error says less, and what follows from the end of 
 first only where nothing else stands. What reports an end counts for nothing here.
 """
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -80,6 +82,46 @@ _WORDS = lazy(
     r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
     r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
 )
+_DEATH = lazy(
+    # an exception, or an error, and what it says (no count of them: `Error: 0`)
+    r"(?<![\w.'\"`])[\w.]*(?:Error|Exception|Interrupt)(?:\(\w*\))?(?::(?! *0\b)|$)"
+    r"|\b(?:error|fatal|panic)(?:\[\w+\])?:(?! *0\b)|Traceback \(most recent|^\s*what\(\): "
+    r"|\b(?:\w*_)?(?:ERROR|FATAL|CRITICAL|PANIC|EXCEPTION)(?:_\w+)?\b(?![=/]|\w*\W+0\b)"
+    r"|(?:^|[]\s])(?:\[[EF]\]|\[?[EF]\d{4} )"
+    # how another process ended
+    r"|(?i:\b(?:exit(?:ed|s|ing)?|return(?:ed|s)?)[ _-]?(?:with|code|status)\b.{0,20}?[ :=(]-?[1-9]"
+    r"|\bnon-?zero (?:exit )?(?:status|code)|\bsignal[ :=(]{1,3}[1-9]"
+    r"|\b[1-9]\d? (?:death )?signal\b"
+    r"|\bsig(?:kill|term|segv|abrt|bus|int|hup|fpe|ill|quit)\b|\bcancell?ed\b|\baborted\b"
+    r"|(?<!\b0 )\bfail(?:ed|ure)\b(?![:=]? *0\b)|\bkilled\b|\bcrashed\b|\bcore dumped\b"
+    r"|\bterminated (?:by|with|due|un|ab)|\bsegmentation fault|\bbus error\b|\bpreempted\b"
+    r"|\b(?:process|rank|worker|task|job|actor|node)\b.{0,40}\bdied\b|\bout[ _]of[ _]mem"
+    r"|\btimed[- ]out\b|\btimeout (?:reached|expired|exceeded)|\bbroken pipe\b"
+    r"|\b(?:closed|reset) by (?:remote |the )?(?:peer|host)|\bconnection lost\b)"
+    r"|\b[A-Z]\w+(?:Exceeded|Killed|Failed|Evicted)\b|\b(?:TIMEOUT|(?:NODE|BOOT)_FAIL)\b"
+    r"|\bmake(?:\[\d+\])?: \*\*\* |\bterminate called"
+)
+"""The shapes of a death: what a program, or what has started it, prints last."""
+_DEATH_STEMS = (  # noqa: SIM905 - words, as in the pattern above
+    "error|exce|interrupt|fatal|panic|traceback|what()|[e|[f|e0|e1|f0|f1|critical|exit|return|non"
+    "|sig|cancel|abort|fail|kill|crash|dumped|terminat|segmentation|preempt|died|mem|timed|timeout"
+    "|pipe|peer|host|lost|evicted|make"
+).split("|")
+"""One of these is in every line of such a shape, in small letters."""
+_USUAL_END = lazy(
+    # blanks, rules and banners, prompts, commands that a shell shows
+    r"\W*|\s*(?:#|[-=*~]{3}).*|\S*[$#>%] ?.*|\[?[\w.-]+@[\w.-]+.*[$#>%] ?.*|\++ .*|logout|exit"
+    # rows of another table, records, counters and times
+    r"|\s*[|{[].*[]|},]+\s*|(?:\s*\S+)?(?:[\s|]+-?[\d.]+(?:[eE][+-]?\d+)?%?)+\s*"
+    r"|\s*[\w.()/ -]{1,60}\s*[:=]\s*-?\d.*|(?:real|user|sys|total|[Ee]lapsed)\b.*\d.*"
+    r"|(?:\w{3},? )?\w{3} +\d+ .*\d\d:\d\d.*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"
+    # debug lines, and what says that all is well
+    r"|.*\b(?:INFO|DEBUG|TRACE)\b.*|\[[\w.-]+:\d+\] .*|libfabric:\d+:.*"
+    r"|(?i:.*\b(?:done|finish(?:ed|ing)|complete(?:d|s)?|success\w*|end(?:ed|s| of))\b.*"
+    r"|.*\b(?:passed|0 failed)\b.*"
+    r"|.*\b(?:code|status)\W{1,3}0\b.*|connection to \S+ closed\W*)"
+)
+"""Lines that may stand below the last row of any whole table."""
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
@@ -154,6 +196,10 @@ class FirstErrors:
     """Number of the last line of these, or of the stack below it."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
+    last_lines: deque[ErrorLine] = field(default_factory=lambda: deque(maxlen=_OVERCOME_AFTER))
+    """The last lines that no benchmark knows, whatever they say."""
+    _is_ignored: bool = False
+    """Whether the last line is of an exception that Python ignores."""
 
     def keep_warning(self, process: str, message: str) -> None:
         """Keep a warning of a process of NCCL, if it is the first since its last progress."""
@@ -193,6 +239,7 @@ class FirstErrors:
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
+        self._keep_line(text)
         small = text.lower()
         may_be_error = any(map(small.__contains__, _STEMS)) or _STEM_FORMS.match(small)
         if _RULE.fullmatch(text):  # a report of another program ends there
@@ -203,6 +250,23 @@ class FirstErrors:
             self._last_of_incident = self.number
         else:
             self._count_quiet_line()
+
+    def _keep_line(self, text: str) -> None:
+        """Keep a line, unless it is of an exception that Python ignores: the program goes on."""
+        was_ignored = self._is_ignored
+        is_of_stack = _OF_STACK.match(text) is not None  # the first that is not ends the exception
+        self._is_ignored = "Exception ignored" in text or (was_ignored and is_of_stack)
+        if not was_ignored and not self._is_ignored:
+            self.last_lines.append(ErrorLine(self.number, text))
+
+    def first_below(self, number: int, is_wanted: Callable[[str], bool]) -> str:
+        """Return the first wanted one of the last lines below a line's number; empty: none is."""
+        below = (each.text for each in self.last_lines if each.number > number)
+        return next(filter(is_wanted, below), "").strip()
+
+    def last_deaths(self) -> list[ErrorLine]:
+        """Return those of the last lines that have the shape of a death."""
+        return [each for each in self.last_lines if is_death(each.text)]
 
     def _read_error(self, text: str) -> None:
         # By its form an origin; else part of a stack; else, outside of reports, only words.
@@ -277,6 +341,18 @@ class FirstErrors:
 def follows(text: str) -> bool:
     """Return whether a line about an error only follows from the end of another process."""
     return _FOLLOWS.search(text) is not None
+
+
+def is_death(text: str) -> bool:
+    """Return whether a line has the shape of a death, which ends a run if no row follows."""
+    small = text.lower()
+    has_word = any(map(small.__contains__, _DEATH_STEMS))
+    return has_word and _DEATH.search(text) is not None and not goes_on(text)
+
+
+def is_unusual(text: str) -> bool:
+    """Return whether a line is none of those that may stand below any whole table."""
+    return _USUAL_END.fullmatch(text) is None
 
 
 def goes_on(text: str) -> bool:

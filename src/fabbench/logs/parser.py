@@ -581,9 +581,13 @@ def _give_messages_to_tables(groups: Sequence[StreamGroup]) -> None:
     if not with_table:
         return
     for group in groups:
+        if group.current is not None:
+            continue
+        deaths = group.evidence.errors.last_deaths()
+        for other in with_table:
+            other.evidence.errors.last_lines += deaths
         # A time limit, a signal, or a library or launcher that died.
-        says_end = any(message.kind < Kind.NOT_STARTED for message in group.messages)
-        if says_end and group.current is None:
+        if any(message.kind < Kind.NOT_STARTED for message in group.messages):
             for other in with_table:
                 other.messages += group.messages
             group.messages = []

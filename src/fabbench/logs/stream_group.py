@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, benchmark_named
 from fabbench.evidence import transport
+from fabbench.evidence.first_error import is_death, is_unusual
 from fabbench.evidence.known_errors import Kind, Message, finding
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.log import NCCL_DEBUG, Damaged, Line, Marker, Record
 from fabbench.model.mappings import first_of
+from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 _MAX_MESSAGES = 50
@@ -186,6 +188,8 @@ class StreamGroup:
             self.rows_without_head = []
         self.has_measured = self.has_measured or bool(record.points)
         self._attach_messages(record, errors_shown)
+        if record.last_row and not (record.failures or record.timed_out):
+            self._read_below(record)
         record.status = self.status
         self.status = None
         # The messages of the next record: those between two tables, or behind an exit status.
@@ -255,6 +259,18 @@ class StreamGroup:
         record.alarms = [message.sentence for message in counted if not message.is_report]
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
+
+    def _read_below(self, record: Record) -> None:
+        """Take a line below the last row that has the shape of a death as the end of the run.
+
+        An exit status of 0 outranks it, as it does any alarm. Without one, what else stands there.
+        """
+        errors = self.evidence.errors
+        death = errors.first_below(record.last_row, is_death)
+        if death:
+            record.alarms = record.failures = [f"Below the last row stands: {quoted(death)}"]
+        else:
+            record.followed = errors.first_below(record.last_row, is_unusual)
 
     def _shows_end(self, message: Message) -> bool:
         # What a shell cannot start is no end of a benchmark that has measured.
