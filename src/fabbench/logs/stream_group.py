@@ -129,6 +129,10 @@ class StreamGroup:
     is_at_top: bool = True
     """Whether nothing but such rows was read."""
     has_measured: bool = False  # Whether any record had rows
+    head: int = 0
+    """The number of the line with which the last table began; only in texts with labels."""
+    has_rows: bool = False
+    """Whether rows were read below it."""
     steps: StepEndings = field(default_factory=StepEndings)
 
     def add_message(self, message: Message, line: str) -> None:
@@ -170,6 +174,18 @@ class StreamGroup:
         if self.messages:
             self.messages[-1].left = 0  # no more lines are of it
             self.messages_before_read_line = len(self.messages)
+
+    def note_table(self, line: Line, *, begins: bool) -> None:
+        """Note that a line that a benchmark read begins a table, or that it is a row of one."""
+        if begins:
+            self.head = line.number
+        is_row = _looks_like_row(line.text)
+        self.has_rows = is_row or (self.has_rows and not begins)
+
+    def may_take_rows_of(self, unlabeled: "StreamGroup", record: Record) -> bool:
+        """Return whether rows of a record may stand below a head that alone lost its label."""
+        has_only_head = unlabeled.head and not unlabeled.has_rows
+        return bool(has_only_head) and self.head < unlabeled.head < record.last_row
 
     def attach_to(self, record: Record, *, another: bool) -> None:
         """Add what was printed around a record to it, and start over.
