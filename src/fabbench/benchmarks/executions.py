@@ -422,10 +422,8 @@ class Execution:
     def checked(self) -> Sequence[Sequence[Point]]:
         """Remove the rows that only a whole table shows to be damaged, and note missing sizes.
 
-        And where the last row stands. Return the points of each row that counts.
+        Return the points of each row that counts.
         """
-        if self.rows:
-            self.record.last_row = max(self.record.last_row, self.rows[-1].line.number)
         damaged: list[int] = []  # positions among the rows of all tables
         gaps: list[str] = []  # of each table, a sentence; empty: it has none
         begin = 0  # the position of a table's first row

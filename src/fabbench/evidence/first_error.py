@@ -5,8 +5,6 @@ that only has the words of an error says less, and what follows from the end of 
 first only where nothing else stands. What reports an end counts for nothing here.
 """
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -102,18 +100,13 @@ _DEATH = lazy(
     r"|\bmake(?:\[\d+\])?: \*\*\* |\bterminate called"
 )
 """The shapes of a death: what a program, or what has started it, prints last."""
-_DEATH_STEMS = (  # noqa: SIM905 - words, as in the pattern above
-    "error|exce|interrupt|fatal|panic|traceback|what()|[e|[f|e0|e1|f0|f1|critical|exit|return|non"
-    "|sig|cancel|abort|fail|kill|crash|dumped|terminat|segmentation|preempt|died|mem|timed|timeout"
-    "|pipe|peer|host|lost|evicted|make"
-).split("|")
-"""One of these is in every line of such a shape, in small letters."""
 _USUAL_END = lazy(
-    # blanks, rules and banners, prompts, commands that a shell shows
-    r"\W*|\s*(?:#|[-=*~]{3}).*|\S*[$#>%] ?.*|\[?[\w.-]+@[\w.-]+.*[$#>%] ?.*|\++ .*|logout|exit"
+    # blanks, rules, banners and headings, prompts, commands that a shell shows
+    r"\W*|.*: *|\s*(?:#|[-=*~]{3}).*|\S*[$#>%] ?.*"
+    r"|\[?[\w.-]+@[\w.-]+.*[$#>%] ?.*|\++ .*|logout|exit"
     # rows of another table, records, counters and times
     r"|\s*[|{[].*[]|},]+\s*|(?:\s*\S+)?(?:[\s|]+-?[\d.]+(?:[eE][+-]?\d+)?%?)+\s*"
-    r"|\s*[\w.()/ -]{1,60}\s*[:=]\s*-?\d.*|(?:real|user|sys|total|[Ee]lapsed)\b.*\d.*"
+    r"|\s*[\w.()/ -]{1,60}\s*[:=]\s*-?\d.*|.*\w=-?\d.*|(?:real|user|sys|total|[Ee]lapsed)\b.*\d.*"
     r"|(?:\w{3},? )?\w{3} +\d+ .*\d\d:\d\d.*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"
     # debug lines, and what says that all is well
     r"|.*\b(?:INFO|DEBUG|TRACE)\b.*|\[[\w.-]+:\d+\] .*|libfabric:\d+:.*"
@@ -145,10 +138,12 @@ _STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "|died|dead|panic|: e |: f |undefined|missing|not exist|n't exist|unavailable|not available"
     "|not installed|not initialized|not a |reject|corrupt|crash|no route|no space|incompat"
     "|insufficient|expired|forbidden|unauthorized|out of |too many|violation|.err[|.crit[|.alert["
-    "|.emerg["
+    "|.emerg[|exit|sig|cancel|kill|terminat|traceback|timeout|timed-out|return|non-zero|nonzero"
+    "|by peer|by remote|by the|by host|pipe|connection lost|out_of_mem|dumped|segmentation|preempt"
+    "|evicted|make: |make[|[e]|[f]"
 ).split("|")
 _STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
-"""One of these, or of these forms, is in every line about an error, in small letters."""
+"""One of these, or of these forms, is in every line about an error or a death, in small letters."""
 
 
 class ErrorKind(IntEnum):
@@ -196,10 +191,12 @@ class FirstErrors:
     """Number of the last line of these, or of the stack below it."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
-    last_lines: deque[ErrorLine] = field(default_factory=lambda: deque(maxlen=_OVERCOME_AFTER))
-    """The last lines that no benchmark knows, whatever they say."""
-    _is_ignored: bool = False
-    """Whether the last line is of an exception that Python ignores."""
+    death: ErrorLine | None = None
+    """The first line of the shape of a death since the last one that a benchmark read."""
+    followed: str = ""
+    """The first line since then that is not usual below a table."""
+    _ignored: int = 0
+    """How many more lines of the shape of a death Python ignores."""
 
     def keep_warning(self, process: str, message: str) -> None:
         """Keep a warning of a process of NCCL, if it is the first since its last progress."""
@@ -239,9 +236,12 @@ class FirstErrors:
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
-        self._keep_line(text)
         small = text.lower()
         may_be_error = any(map(small.__contains__, _STEMS)) or _STEM_FORMS.match(small)
+        if may_be_error:
+            self._read_death(text)
+        if not (self.followed or _USUAL_END.fullmatch(text)):
+            self.followed = text
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
         elif self._is_announced or may_be_error:
@@ -251,22 +251,20 @@ class FirstErrors:
         else:
             self._count_quiet_line()
 
-    def _keep_line(self, text: str) -> None:
-        """Keep a line, unless it is of an exception that Python ignores: the program goes on."""
-        was_ignored = self._is_ignored
-        is_of_stack = _OF_STACK.match(text) is not None  # the first that is not ends the exception
-        self._is_ignored = "Exception ignored" in text or (was_ignored and is_of_stack)
-        if not was_ignored and not self._is_ignored:
-            self.last_lines.append(ErrorLine(self.number, text))
+    def _read_death(self, text: str) -> None:
+        """Keep a line if it has the shape of a death, which ends a run if no row follows."""
+        if "Exception ignored" in text:  # by Python, which goes on
+            self._ignored = 2  # the first and the last line of the traceback
+        elif not self.death and _DEATH.search(text) and not goes_on(text):
+            if self._ignored:
+                self._ignored -= 1
+            else:
+                self.death = ErrorLine(self.number, text)
 
-    def first_below(self, number: int, is_wanted: Callable[[str], bool]) -> str:
-        """Return the first wanted one of the last lines below a line's number; empty: none is."""
-        below = (each.text for each in self.last_lines if each.number > number)
-        return next(filter(is_wanted, below), "").strip()
-
-    def last_deaths(self) -> list[ErrorLine]:
-        """Return those of the last lines that have the shape of a death."""
-        return [each for each in self.last_lines if is_death(each.text)]
+    def went_on(self) -> None:
+        """Note that a benchmark read a line: what stands above it ended nothing."""
+        self.death = None
+        self.followed = ""
 
     def _read_error(self, text: str) -> None:
         # By its form an origin; else part of a stack; else, outside of reports, only words.
@@ -334,25 +332,14 @@ class FirstErrors:
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
-        has_said = _PROGRAM in self.reasons or _PROGRAM in self.echoes
-        return has_said and self._quiet_lines <= _LAST
+        if self._quiet_lines > _LAST:
+            return False
+        return _PROGRAM in self.reasons or _PROGRAM in self.echoes
 
 
 def follows(text: str) -> bool:
     """Return whether a line about an error only follows from the end of another process."""
     return _FOLLOWS.search(text) is not None
-
-
-def is_death(text: str) -> bool:
-    """Return whether a line has the shape of a death, which ends a run if no row follows."""
-    small = text.lower()
-    has_word = any(map(small.__contains__, _DEATH_STEMS))
-    return has_word and _DEATH.search(text) is not None and not goes_on(text)
-
-
-def is_unusual(text: str) -> bool:
-    """Return whether a line is none of those that may stand below any whole table."""
-    return _USUAL_END.fullmatch(text) is None
 
 
 def goes_on(text: str) -> bool:

@@ -9,8 +9,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
-from fabbench.benchmarks.executions import MIXED_TABLES
-from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.mpi_transport import WORDS, TransportLines
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.hangs import join
@@ -26,7 +24,6 @@ from fabbench.model.log import (
     MPI_DEBUG,
     NCCL_DEBUG,
     NO_STREAM,
-    Damaged,
     Ending,
     Line,
     Log,
@@ -177,8 +174,8 @@ class LogParser:
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
         group = self._group_of(stream)
-        # With an exit status the output is over.
-        if group.current is None or group.messages_before_status is not None:
+        # With an exit status the output is over; a row below an unknown line shows that it goes on.
+        if group.current is None or group.messages_before_status is not None or group.unread_line:
             return _no_row
         return group.current.shortcut(stream.rank) or _no_row
 
@@ -310,14 +307,8 @@ class LogParser:
             self._learn_host(line.text)
         # Without a closing line, what completes a record is that another table begins.
         out = self._complete_and_judge(group, readings, another=True) if readings else []
-        self._note_read(group, line)
-        return out
-
-    def _note_read(self, group: StreamGroup, line: Line) -> None:
-        """Note that a benchmark read a line; in a text with labels, also where its tables begin."""
         group.note_read()
-        if len(self._groups) > 1:
-            group.note_table(line, begins=bool(_line_kind(line.text).begins))
+        return out
 
     def _offer_to_others(self, group: StreamGroup, line: Line) -> list[Result] | None:
         """Offer a line to all readers but the current one; one that takes it becomes current.
@@ -335,7 +326,7 @@ class LogParser:
             readings = reader.feed(line) if reader is not current else None
             if readings is not None:
                 out = self._switch_to(group, name)
-                self._note_read(group, line)
+                group.note_read()
                 return out + self._complete_and_judge(group, readings)
         return None
 
@@ -508,9 +499,6 @@ class LogParser:
             return cast("list[Result]", batch)
         for record in records:
             record.failures = by_cause(record.failures)  # the cause first
-        unlabeled = self._group_of(NO_STREAM)
-        if group.may_take_rows_of(unlabeled, records[-1]):
-            _refuse_rows(records[-1], head=unlabeled.head)
         group.attach_to(records[-1], another=another)
         if group.steps.open_step:
             group.steps.held_records += records
@@ -595,21 +583,17 @@ def _give_messages_to_tables(groups: Sequence[StreamGroup]) -> None:
     for group in groups:
         if group.current is not None:
             continue
-        deaths = group.evidence.errors.last_deaths()
-        for other in with_table:
-            other.evidence.errors.last_lines += deaths
+        death = group.evidence.errors.death
         # A time limit, a signal, or a library or launcher that died.
-        if any(message.kind < Kind.NOT_STARTED for message in group.messages):
-            for other in with_table:
+        says_end = any(message.kind < Kind.NOT_STARTED for message in group.messages)
+        for other in with_table:
+            errors = other.evidence.errors
+            if death and death.number > errors.number:  # below the table
+                errors.death = death
+            if says_end:
                 other.messages += group.messages
+        if says_end:
             group.messages = []
-
-
-def _refuse_rows(record: Record, head: int) -> None:
-    """Count no row of a table that may end at a line: a head that alone lost its label."""
-    record.points = []
-    record.damaged.append(Damaged(head, ""))
-    record.findings.append(finding(MIXED_TABLES))
 
 
 def _is_read(group: StreamGroup) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, benchmark_named
 from fabbench.evidence import transport
-from fabbench.evidence.first_error import is_death, is_unusual
+from fabbench.evidence.first_error import FirstErrors
 from fabbench.evidence.known_errors import Kind, Message, finding
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.log import NCCL_DEBUG, Damaged, Line, Marker, Record
@@ -107,6 +107,20 @@ def _is_rest_of_head(text: str) -> bool:
     return text.startswith("#") or not text.strip(" -=*")
 
 
+def _read_below(record: Record, errors: FirstErrors, *, another: bool) -> None:
+    """Take a line below the last row that has the shape of a death as the end of the run.
+
+    An exit status of 0 outranks it, as it does any alarm. Else keep what followed, unless that
+    stands above another table, and may be of that.
+    """
+    if errors.death:
+        sentence = f"Below the last row stands: {quoted(errors.death.text)}"
+        record.failures = [sentence]
+        record.alarms = [sentence]
+    elif not another:
+        record.followed = errors.followed
+
+
 @dataclass(slots=True)
 class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
@@ -129,10 +143,6 @@ class StreamGroup:
     is_at_top: bool = True
     """Whether nothing but such rows was read."""
     has_measured: bool = False  # Whether any record had rows
-    head: int = 0
-    """The number of the line with which the last table began; only in texts with labels."""
-    has_rows: bool = False
-    """Whether rows were read below it."""
     steps: StepEndings = field(default_factory=StepEndings)
 
     def add_message(self, message: Message, line: str) -> None:
@@ -171,21 +181,10 @@ class StreamGroup:
         """Note that a benchmark read a line: a message that was being read ends there."""
         self.unread_line = ""
         self.is_at_top = False
+        self.evidence.errors.went_on()
         if self.messages:
             self.messages[-1].left = 0  # no more lines are of it
             self.messages_before_read_line = len(self.messages)
-
-    def note_table(self, line: Line, *, begins: bool) -> None:
-        """Note that a line that a benchmark read begins a table, or that it is a row of one."""
-        if begins:
-            self.head = line.number
-        is_row = _looks_like_row(line.text)
-        self.has_rows = is_row or (self.has_rows and not begins)
-
-    def may_take_rows_of(self, unlabeled: "StreamGroup", record: Record) -> bool:
-        """Return whether rows of a record may stand below a head that alone lost its label."""
-        has_only_head = unlabeled.head and not unlabeled.has_rows
-        return bool(has_only_head) and self.head < unlabeled.head < record.last_row
 
     def attach_to(self, record: Record, *, another: bool) -> None:
         """Add what was printed around a record to it, and start over.
@@ -204,8 +203,8 @@ class StreamGroup:
             self.rows_without_head = []
         self.has_measured = self.has_measured or bool(record.points)
         self._attach_messages(record, errors_shown)
-        if record.last_row and not (record.failures or record.timed_out):
-            self._read_below(record)
+        if record.points and not (record.failures or record.timed_out):
+            _read_below(record, errors, another=another)
         record.status = self.status
         self.status = None
         # The messages of the next record: those between two tables, or behind an exit status.
@@ -275,18 +274,6 @@ class StreamGroup:
         record.alarms = [message.sentence for message in counted if not message.is_report]
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
-
-    def _read_below(self, record: Record) -> None:
-        """Take a line below the last row that has the shape of a death as the end of the run.
-
-        An exit status of 0 outranks it, as it does any alarm. Without one, what else stands there.
-        """
-        errors = self.evidence.errors
-        death = errors.first_below(record.last_row, is_death)
-        if death:
-            record.alarms = record.failures = [f"Below the last row stands: {quoted(death)}"]
-        else:
-            record.followed = errors.first_below(record.last_row, is_unusual)
 
     def _shows_end(self, message: Message) -> bool:
         # What a shell cannot start is no end of a benchmark that has measured.

@@ -72,7 +72,6 @@ USUAL = (
     "Errors: 0",
     "0 failed",
     "program exited with code 0",
-    "node1  1.00  2.00",
     "| node | rate |",
     "+ sleep 1",
     "Job finished",
@@ -166,31 +165,3 @@ def test_a_table_of_imb_without_its_first_row_is_noticed_without_a_heading_too(
     heading: list[str], keep: int, outcome: Outcome
 ) -> None:
     assert read_one([*heading, *IMB, *IMB_ROWS[keep:]]).outcome is outcome
-
-
-FIRST = ["# OSU MPI Bi-Directional Bandwidth Test v7.4", "# Size      Bandwidth (MB/s)"]
-SECOND = ["# OSU MPI Bandwidth Test v7.4", "# Size      Bandwidth (GB/s)"]
-SLOW = ["1024                 1500.25", "2048                 2800.50"]
-FAST = ["1048576                21.25", "2097152                22.50"]
-
-
-def labeled(lines: list[str]) -> list[str]:
-    return [f"(head, rank=0, pid=1) {line}" for line in lines]
-
-
-@pytest.mark.parametrize(
-    ("lines", "outcomes"),
-    [
-        # The second title alone lost its label.
-        ([*labeled([*FIRST, *SLOW]), *SECOND, *labeled(FAST)], ["truncated", "truncated"]),
-        # It has rows of its own, or the rows below it have a title of their own.
-        ([*labeled([*FIRST, *SLOW]), *SECOND, *FAST, *labeled(FAST)], ["ok", "ok"]),
-        ([*SECOND, *labeled([*FIRST, *SLOW])], ["truncated", "ok"]),
-        ([*labeled([*FIRST, *SLOW]), *SECOND], ["ok", "truncated"]),
-    ],
-)
-def test_rows_below_a_title_that_alone_lost_its_label_are_of_no_table(
-    lines: list[str], outcomes: list[str]
-) -> None:
-    assert sorted(log.outcome for log in read_lines(lines)) == sorted(outcomes)
-    assert all(log.points == [] for log in read_lines(lines) if log.outcome is Outcome.TRUNCATED)

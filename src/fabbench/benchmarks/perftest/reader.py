@@ -142,7 +142,6 @@ def _merge(record: Record, other: Record) -> None:
     record.incomplete = record.incomplete or other.incomplete
     record.off_fabric = record.off_fabric or other.off_fabric
     record.wrong += other.wrong
-    record.last_row = max(record.last_row, other.last_row)
     record.damaged += other.damaged
     record.failures += (failure for failure in other.failures if failure not in record.failures)
     record.findings += (found for found in other.findings if found not in record.findings)
