@@ -111,7 +111,7 @@ _USUAL_END = lazy(
     # debug lines, and what says that all is well
     r"|.*\b(?:INFO|DEBUG|TRACE)\b.*|\[[\w.-]+:\d+\] .*|libfabric:\d+:.*"
     r"|(?i:.*\b(?:done|finish(?:ed|ing)|complete(?:d|s)?|success\w*|end(?:ed|s| of))\b.*"
-    r"|.*\b(?:passed|0 failed)\b.*"
+    r"|.*\b(?:passed|0 failed|counters?)\b.*"
     r"|.*\b(?:code|status)\W{1,3}0\b.*|connection to \S+ closed\W*)"
 )
 """Lines that may stand below the last row of any whole table."""
