@@ -103,10 +103,11 @@ _DEATH = lazy(
 _USUAL_END = lazy(
     # blanks, rules, banners and headings, prompts, commands that a shell shows
     r"\W*|.*: *|\s*(?:#|[-=*~]{3}).*|\S*[$#>%] ?.*"
-    r"|\[?[\w.-]+@[\w.-]+.*[$#>%] ?.*|\++ .*|logout|exit"
+    r"|\[?[\w.-]++@.*[$#>%] ?.*|\++ .*|logout|exit"
     # rows of another table, records, counters and times
-    r"|\s*[|{[].*[]|},]+\s*|(?:\s*\S+)?(?:[\s|]+-?[\d.]+(?:[eE][+-]?\d+)?%?)+\s*"
-    r"|\s*[\w.()/ -]{1,60}\s*[:=]\s*-?\d.*|.*\w=-?\d.*|(?:real|user|sys|total|[Ee]lapsed)\b.*\d.*"
+    r"|\s*+[|{[].*[]|},]\s*|(?:\s*+\S++)?(?:[\s|]++-?[\d.]++(?:[eE][+-]?\d+)?%?)+\s*"
+    r"|\s*+[\w.()/-][\w.()/ -]{0,60}+\s*+[:=]\s*-?\d.*|.*\w=-?\d.*"
+    r"|(?:real|user|sys|total|[Ee]lapsed)\b.*\d.*"
     r"|(?:\w{3},? )?\w{3} +\d+ .*\d\d:\d\d.*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"
     # debug lines, and what says that all is well
     r"|.*\b(?:INFO|DEBUG|TRACE)\b.*|\[[\w.-]+:\d+\] .*|libfabric:\d+:.*"
