@@ -147,8 +147,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second; a bandwidth whose unit nothing shows is left out."""
     record = execution.record
     # Headings state them for what follows here: they are no facts of the record.
-    smallest = int(record.facts.pop("smallest", -1))  # -1, and 0 as the largest: not known
-    largest = int(record.facts.pop("largest", 0))
+    largest = int(record.facts.pop("largest", 0))  # 0: not known
     release = fact_text(record.facts, "imb")
     first, *_ = _UNITS
     # Rows whose time or rate says what the bandwidth has to be (whatever the units), and the units
@@ -171,10 +170,14 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     rows = execution.reread_rows(read)
     sizes = [row.size for row in rows]
+    # A whole sweep from 1 byte on has a row of no bytes above that, unless a heading says that it
+    # was left out (-1); other smallest sizes are a choice of the user's.
+    usual = 0 if min(sizes, default=0) == 1 else -1
+    smallest = int(record.facts.pop("smallest", usual))
     missing = missing_end(sizes, first=smallest if smallest >= 0 else None, last=largest)
     record.is_at_end = max(sizes, default=-1) == (largest or _USUAL_END)
     skipped = [f"IMB said: {note.value}" for note in execution.notes]
-    record.incomplete = next(filter(None, (*skipped, missing)), record.incomplete)
+    record.incomplete = next(filter(None, (*skipped, record.incomplete, missing)), "")
     return rows
 
 

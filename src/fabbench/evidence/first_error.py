@@ -80,6 +80,44 @@ _WORDS = lazy(
     r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
     r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
 )
+_DEATH = lazy(
+    # an exception, or an error, and what it says (no count of them: `Error: 0`)
+    r"(?<![\w.'\"`])[\w.]*(?:Error|Exception|Interrupt)(?:\(\w*\))?(?::(?! *0\b)|$)"
+    r"|\b(?:error|fatal|panic)(?:\[\w+\])?:(?! *0\b)|Traceback \(most recent|^\s*what\(\): "
+    r"|\b(?:\w*_)?(?:ERROR|FATAL|CRITICAL|PANIC|EXCEPTION)(?:_\w+)?\]?:(?! *0\b)"
+    r"|(?:^|[]\s])(?:\[[EF]\]|\[?[EF]\d{4} )"
+    # how another process ended
+    r"|(?i:\b(?:exit(?:ed|s|ing)?|return(?:ed|s)?)[ _-]?(?:with|code|status)\b.{0,20}?[ :=(]-?[1-9]"
+    r"|\bnon-?zero (?:exit )?(?:status|code)|\bsignal[ :=(]{1,3}[1-9]"
+    r"|\b[1-9]\d? (?:death )?signal\b"
+    r"|\bsig(?:kill|term|segv|abrt|bus|int|hup|fpe|ill|quit)\b|\bcancell?ed\b|\baborted\b"
+    r"|(?<!\b0 )\bfailed\W*$|\bkilled\b|\bcrashed\b|\bcore dumped\b"
+    r"|\bterminated (?:by|with|due|un|ab)|\bsegmentation fault|\bbus error\b|\bpreempted\b"
+    r"|\b(?:process|rank|worker|task|job|actor|node)\b.{0,40}\b(?:died|failed\b(?! to))\b"
+    r"|\bout[ _]of[ _]mem"
+    r"|\btimed[- ]out\b|\btimeout (?:reached|expired|exceeded)|\bbroken pipe\b"
+    r"|\b(?:closed|reset) by (?:remote |the )?(?:peer|host)|\bconnection lost\b)"
+    r"|(?<!\b0 )\bFAIL(?:ED|URE)\b(?![:=]? *0\b)|\b[A-Z]\w+(?:Exceeded|Killed|Failed|Evicted)\b"
+    r"|\b(?:TIMEOUT|(?:NODE|BOOT)_FAIL)\b"
+    r"|\bmake(?:\[\d+\])?: \*\*\* |\bterminate called"
+)
+"""The shapes of a death: what a program, or what has started it, prints last."""
+_USUAL_END = lazy(
+    # blanks, rules, banners and headings, prompts, commands that a shell shows
+    r"\W*|.*: *|\s*(?:#|[-=*~]{3}).*|\S*[$#>%] ?.*"
+    r"|\[?[\w.-]++@.*[$#>%] ?.*|\++ .*|logout|exit"
+    # rows of another table, records, counters and times
+    r"|\s*+[|{[].*[]|},]\s*|(?:\s*+\S++)?(?:[\s|]++-?[\d.]++(?:[eE][+-]?\d+)?%?)+\s*"
+    r"|\s*+[\w.()/-][\w.()/ -]{0,60}+\s*+[:=]\s*-?\d.*|.*\w=-?\d.*"
+    r"|(?:real|user|sys|total|[Ee]lapsed)\b.*\d.*"
+    r"|(?:\w{3},? )?\w{3} +\d+ .*\d\d:\d\d.*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"
+    # debug lines, and what says that all is well
+    r"|.*\b(?:INFO|DEBUG|TRACE)\b.*|\[[\w.-]+:\d+\] .*|libfabric:\d+:.*"
+    r"|(?i:.*\b(?:done|finish(?:ed|ing)|complete(?:d|s)?|success\w*|end(?:ed|s| of))\b.*"
+    r"|.*\b(?:passed|0 failed|counters?)\b.*"
+    r"|.*\b(?:code|status)\W{1,3}0\b.*|connection to \S+ closed\W*)"
+)
+"""Lines that may stand below the last row of any whole table."""
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
@@ -103,10 +141,12 @@ _STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "|died|dead|panic|: e |: f |undefined|missing|not exist|n't exist|unavailable|not available"
     "|not installed|not initialized|not a |reject|corrupt|crash|no route|no space|incompat"
     "|insufficient|expired|forbidden|unauthorized|out of |too many|violation|.err[|.crit[|.alert["
-    "|.emerg["
+    "|.emerg[|exit|sig|cancel|kill|terminat|traceback|timeout|timed-out|return|non-zero|nonzero"
+    "|by peer|by remote|by the|by host|pipe|connection lost|out_of_mem|dumped|segmentation|preempt"
+    "|evicted|make: |make[|[e]|[f]"
 ).split("|")
 _STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
-"""One of these, or of these forms, is in every line about an error, in small letters."""
+"""One of these, or of these forms, is in every line about an error or a death, in small letters."""
 
 
 class ErrorKind(IntEnum):
@@ -154,6 +194,12 @@ class FirstErrors:
     """Number of the last line of these, or of the stack below it."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
+    death: ErrorLine | None = None
+    """The first line of the shape of a death since the last one that a benchmark read."""
+    followed: str = ""
+    """The first line since then that is not usual below a table."""
+    _ignored: int = 0
+    """How many more lines of the shape of a death Python ignores."""
 
     def keep_warning(self, process: str, message: str) -> None:
         """Keep a warning of a process of NCCL, if it is the first since its last progress."""
@@ -195,6 +241,10 @@ class FirstErrors:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
         small = text.lower()
         may_be_error = any(map(small.__contains__, _STEMS)) or _STEM_FORMS.match(small)
+        if may_be_error:
+            self._read_death(text)
+        if not (self.followed or _USUAL_END.fullmatch(text)):
+            self.followed = text
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
         elif self._is_announced or may_be_error:
@@ -203,6 +253,21 @@ class FirstErrors:
             self._last_of_incident = self.number
         else:
             self._count_quiet_line()
+
+    def _read_death(self, text: str) -> None:
+        """Keep a line if it has the shape of a death, which ends a run if no row follows."""
+        if "Exception ignored" in text:  # by Python, which goes on
+            self._ignored = 2  # the first and the last line of the traceback
+        elif not self.death and _DEATH.search(text) and not goes_on(text):
+            if self._ignored:
+                self._ignored -= 1
+            else:
+                self.death = ErrorLine(self.number, text)
+
+    def went_on(self) -> None:
+        """Note that a benchmark read a line: what stands above it ended nothing."""
+        self.death = None
+        self.followed = ""
 
     def _read_error(self, text: str) -> None:
         # By its form an origin; else part of a stack; else, outside of reports, only words.
@@ -270,8 +335,9 @@ class FirstErrors:
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
-        has_said = _PROGRAM in self.reasons or _PROGRAM in self.echoes
-        return has_said and self._quiet_lines <= _LAST
+        if self._quiet_lines > _LAST:
+            return False
+        return _PROGRAM in self.reasons or _PROGRAM in self.echoes
 
 
 def follows(text: str) -> bool:

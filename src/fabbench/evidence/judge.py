@@ -555,6 +555,8 @@ def _remarks(record: Record, proof: Proof, ending: Ending | None) -> Iterator[Fi
     yield from _other_paths(record, codes)
     if ending and ending.neighbors:  # another run of fabbench was on the same nodes
         yield finding("neighbor", where=listed(ending.neighbors))
+    if record.followed and _completeness(record, ending) == "unknown":
+        yield finding("followed", record.followed)
     if record.points and facts.get("iterations") == 0:
         yield finding("no-iterations")
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:

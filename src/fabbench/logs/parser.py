@@ -174,8 +174,8 @@ class LogParser:
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
         group = self._group_of(stream)
-        # With an exit status the output is over.
-        if group.current is None or group.messages_before_status is not None:
+        # With an exit status the output is over; a row below an unknown line shows that it goes on.
+        if group.current is None or group.messages_before_status is not None or group.unread_line:
             return _no_row
         return group.current.shortcut(stream.rank) or _no_row
 
@@ -581,11 +581,18 @@ def _give_messages_to_tables(groups: Sequence[StreamGroup]) -> None:
     if not with_table:
         return
     for group in groups:
+        if group.current is not None:
+            continue
+        death = group.evidence.errors.death
         # A time limit, a signal, or a library or launcher that died.
         says_end = any(message.kind < Kind.NOT_STARTED for message in group.messages)
-        if says_end and group.current is None:
-            for other in with_table:
+        for other in with_table:
+            errors = other.evidence.errors
+            if death and death.number > errors.number:  # below the table
+                errors.death = death
+            if says_end:
                 other.messages += group.messages
+        if says_end:
             group.messages = []
 
 

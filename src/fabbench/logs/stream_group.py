@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, benchmark_named
 from fabbench.evidence import transport
+from fabbench.evidence.first_error import FirstErrors
 from fabbench.evidence.known_errors import Kind, Message, finding
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.log import NCCL_DEBUG, Damaged, Line, Marker, Record
 from fabbench.model.mappings import first_of
+from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 _MAX_MESSAGES = 50
@@ -105,6 +107,20 @@ def _is_rest_of_head(text: str) -> bool:
     return text.startswith("#") or not text.strip(" -=*")
 
 
+def _read_below(record: Record, errors: FirstErrors, *, another: bool) -> None:
+    """Take a line below the last row that has the shape of a death as the end of the run.
+
+    An exit status of 0 outranks it, as it does any alarm. Else keep what followed, unless that
+    stands above another table, and may be of that.
+    """
+    if errors.death:
+        sentence = f"Below the last row stands: {quoted(errors.death.text)}"
+        record.failures = [sentence]
+        record.alarms = [sentence]
+    elif not another:
+        record.followed = errors.followed
+
+
 @dataclass(slots=True)
 class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
@@ -165,6 +181,7 @@ class StreamGroup:
         """Note that a benchmark read a line: a message that was being read ends there."""
         self.unread_line = ""
         self.is_at_top = False
+        self.evidence.errors.went_on()
         if self.messages:
             self.messages[-1].left = 0  # no more lines are of it
             self.messages_before_read_line = len(self.messages)
@@ -186,6 +203,8 @@ class StreamGroup:
             self.rows_without_head = []
         self.has_measured = self.has_measured or bool(record.points)
         self._attach_messages(record, errors_shown)
+        if record.points and not (record.failures or record.timed_out):
+            _read_below(record, errors, another=another)
         record.status = self.status
         self.status = None
         # The messages of the next record: those between two tables, or behind an exit status.

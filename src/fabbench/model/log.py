@@ -177,6 +177,8 @@ class Record:
     finished: bool | None = False
     # Whether its last size was read, which shows the end of a table without a final line
     is_at_end: bool = False
+    # The first line below its last row that is neither known nor usual there
+    followed: str = ""
     # The exit status that the log states, or another number above 0; None: it states none
     status: int | None = None
 
