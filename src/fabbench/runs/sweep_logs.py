@@ -29,7 +29,13 @@ from fabbench.runs.parse_file import parse_file
 from fabbench.runs.store import StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.sweep import printed_as_zero, unfinished, values_of, with_figures
 from fabbench.sweep.node_names import NodeNames
-from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
+from fabbench.sweep.values import (
+    SweepOutcome,
+    SweepResult,
+    SweepTest,
+    outcome_of_test,
+    pair_text,
+)
 
 _COMPARABLE_WITHIN = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Properties in which figures of one size may differ, so that they cannot be compared."""
@@ -180,22 +186,29 @@ def _unfinished(sweeps: Sequence[StoredSweep], results: Sequence[SweepResult]) -
 
 
 def _not_compared(results: Sequence[SweepResult]) -> str:
-    """Return the nodes that all tests of what they measured have, as the end of a sentence.
+    """Return what is compared with nothing, as the end of a sentence; empty: nothing, or two nodes.
 
-    Nothing tells whether they are slow. Empty: there are none, or all are, as two nodes.
+    A node that all tests of what they measured have, or a test that is the only one of the kind:
+    nothing tells whether they are slow.
     """
     measured = ((each.series, each.test) for each in results if each.is_measured)
-    always: set[str] = set()
-    compared: set[str] = set()
+    in_all: set[frozenset[str]] = set()
+    compared: set[frozenset[str]] = set()
     for of_series in gathered(measured).values():
-        tests = [{*each.nodes} for each in of_series]
-        in_all = set.intersection(*tests)
-        always |= in_all
-        compared |= set.union(*tests) - in_all
-    alone = sorted(always - compared)
-    if not (alone and compared):
+        tests = [frozenset(each.nodes) for each in of_series]
+        always = frozenset.intersection(*tests)
+        in_all.add(always)
+        compared.update(test - always for test in tests)
+    others = frozenset[str]().union(*compared)
+    alone: list[str] = []
+    for each in in_all:
+        # Of a test of many nodes, it is enough that these are compared elsewhere.
+        of_many = len(each) > 2 and each <= others
+        if not (of_many or any(map(each.issubset, compared))):
+            alone.append(pair_text(sorted(each), rail=""))
+    if not alone or len(others.union(*in_all)) < 3:  # two are too few to compare
         return ""
-    return f"the speed of {listed(alone)}, without which there is no test of the kind"
+    return f"the speed of {listed(sorted(alone))}, without which there is no test of the kind"
 
 
 def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
