@@ -213,15 +213,15 @@ def test_a_node_that_was_measured_otherwise_is_compared_with_nothing(tmp_path: P
     assert "node-0" in json.loads(done.stdout)["unfinished"]
 
 
-def log_of(folder: Path, nodes: Sequence[str], rows: Sequence[tuple[int, float]]) -> Path:
-    """A log of some nodes, which also names its file."""
+def log_of(
+    folder: Path, nodes: Sequence[str], rows: Sequence[tuple[int, float]], name: str = "nccl"
+) -> None:
+    """A log of some nodes, which also name its file."""
     folder.mkdir(exist_ok=True)
     text = nccl_text(rows, ranks=8 * len(nodes), hosts=len(nodes))
     for number, node in enumerate(nodes):
         text = text.replace(f"node{number}", node)
-    path = folder / f"nccl_{'_'.join(nodes)}.log"
-    path.write_text(text)
-    return path
+    (folder / f"{name}_{'_'.join(nodes)}.log").write_text(text)
 
 
 def test_a_pair_whose_only_log_has_another_size_is_said(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_pair_whose_only_log_has_another_size_is_said(tmp_path: Path) -> None:
     assert "node-2 – node-5" in json.loads(done.stdout)["unfinished"]
     assert done.exit_code == 4
     again = pair_logs(tmp_path / "again", {})
-    path = log_of(tmp_path / "more", ("node-2", "node-5"), [(1 << 20, 12), (1 << 28, 23)])
-    done = sweep("--from", str(again), str(path), "--format", "json")
+    log_of(again, ("node-2", "node-5"), [(1 << 20, 12), (1 << 28, 23)], name="small")
+    done = sweep("--from", str(again), "--format", "json")
     assert (json.loads(done.stdout)["unfinished"], done.exit_code) == ("", 0)
 
 
@@ -243,9 +243,9 @@ def test_where_no_two_logs_can_be_compared_nothing_is_found_good(
 ) -> None:
     """Logs of one pair say so in other words; those of two pairs, at two sizes, are no answer."""
     nodes = expand_hostlist(second)
-    first = log_of(tmp_path / "a", ("node-0", "node-1"), [(1 << 30, 77)])
-    other = log_of(tmp_path / "b", nodes, [(1 << 28, 23)])
-    done = sweep("--from", str(first), str(other), "--format", "json")
+    log_of(tmp_path, ("node-0", "node-1"), [(1 << 30, 77)])
+    log_of(tmp_path, nodes, [(1 << 28, 23)], name="small")
+    done = sweep("--from", str(tmp_path), "--format", "json")
     alone = "" if nodes[0] == "node-0" else "node-0 – node-1 and node-2 – node-3"
     assert alone in json.loads(done.stdout)["unfinished"]
     assert done.exit_code == (4 if alone else 0)
