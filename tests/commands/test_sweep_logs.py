@@ -246,7 +246,7 @@ def test_where_no_two_logs_can_be_compared_nothing_is_found_good(
     log_of(tmp_path, ("node-0", "node-1"), [(1 << 30, 77)])
     log_of(tmp_path, nodes, [(1 << 28, 23)], name="small")
     done = sweep("--from", str(tmp_path), "--format", "json")
-    alone = "" if nodes[0] == "node-0" else "node-0 – node-1 and node-2 – node-3"
+    alone = "" if nodes[0] == "node-0" else "node-0 – node-1, node-2 – node-3"
     assert alone in json.loads(done.stdout)["unfinished"]
     assert done.exit_code == (4 if alone else 0)
 
