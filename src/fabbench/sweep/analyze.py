@@ -379,12 +379,13 @@ def _uneven(fitted: Fit) -> Iterator[str]:
         log_ratio = np.repeat(np.nan_to_num(each.log_ratio), 2)  # what failed shows nothing
         tests = by_key(each.tests.members.ravel(), log_ratio)
         means = np.add.reduceat(tests.values, tests.starts) / tests.counts
-        between = np.var(np.repeat(means, tests.counts)) * tests.counts.mean()
+        of_nodes = np.repeat(means, tests.counts)
+        between = np.var(of_nodes) * tests.counts.mean()
+        by_noise = _UNEVEN * np.var(tests.values)
         apart = -np.ptp(means)
-        if apart < fitted.tolerated and between > _UNEVEN * np.var(tests.values):
-            yield (
-                f"Nodes differ by up to {-np.expm1(apart):.0%}, more than the tests of one node do."
-            )
+        if apart < fitted.tolerated and between > by_noise:
+            percent = format(-np.expm1(apart), ".0%")
+            yield f"Nodes differ by up to {percent}, more than the tests of one node do."
 
 
 _UNEVEN = 1.8
@@ -415,10 +416,11 @@ def too_coarse(metric: str, rounded: Iterable[float], tolerance: float) -> str:
     how = f"half of its last printed digit is {typical:.0%}"
     if typical > 1:  # `rounded_part` is 2 of what is printed as 0
         how = "most tests print it as 0"
+    percent = format(tolerance, ".0%")
     doublings = math.ceil(math.log2(typical / tolerance))
     times = 1 << doublings
     return (
-        f"The size is too small: of {metric}, {how}, so that nodes that are {tolerance:.0%} slower "
+        f"The size is too small: of {metric}, {how}, so that nodes that are {percent} slower "
         f"would not show. Test a size {times} times as large."
     )
 

@@ -259,7 +259,8 @@ class EvidenceWriter:
         failed = tests & self._failed
         # What is fine, of all nodes: of the same kind, or of as many nodes if there is none.
         like = self._kinds if kinds.size else self._nodes_per_test
-        rest = ~tests & ~self._slow & np.isin(like, like[tests])
+        alike = np.isin(like, like[tests])
+        rest = ~tests & ~self._slow & alike
         if slow.any() and comparable:
             words.append(self._range_of_figures(self._values[slow]) + unit)
             unit = ""  # it is said once
