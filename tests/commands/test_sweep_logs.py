@@ -3,7 +3,7 @@
 import gzip
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.runs.document import write
 from tests.support.command_line import runner
 from tests.support.nccl_text import nccl_text
@@ -210,6 +211,53 @@ def test_a_node_that_was_measured_otherwise_is_compared_with_nothing(tmp_path: P
     done = sweep("--from", str(star), "--format", "json")
     assert done.exit_code == 4
     assert "node-0" in json.loads(done.stdout)["unfinished"]
+
+
+def log_of(
+    folder: Path, nodes: Sequence[str], rows: Sequence[tuple[int, float]], name: str = "nccl"
+) -> None:
+    """A log of some nodes, which also name its file."""
+    folder.mkdir(exist_ok=True)
+    text = nccl_text(rows, ranks=8 * len(nodes), hosts=len(nodes))
+    for number, node in enumerate(nodes):
+        text = text.replace(f"node{number}", node)
+    (folder / f"{name}_{'_'.join(nodes)}.log").write_text(text)
+
+
+def test_a_pair_whose_only_log_has_another_size_is_said(tmp_path: Path) -> None:
+    """Its nodes are compared elsewhere, this pair with nothing: unless another log has its size."""
+    folder = pair_logs(tmp_path / "logs", {})
+    log_of(folder, ("node-2", "node-5"), [(1 << 20, 12), (1 << 28, 23)])
+    done = sweep("--from", str(folder), "--format", "json")
+    assert "node-2 – node-5" in json.loads(done.stdout)["unfinished"]
+    assert done.exit_code == 4
+    again = pair_logs(tmp_path / "again", {})
+    log_of(again, ("node-2", "node-5"), [(1 << 20, 12), (1 << 28, 23)], name="small")
+    done = sweep("--from", str(again), "--format", "json")
+    assert (json.loads(done.stdout)["unfinished"], done.exit_code) == ("", 0)
+
+
+@pytest.mark.parametrize("second", ["node-[0-1]", "node-[2-3]"])
+def test_where_no_two_logs_can_be_compared_nothing_is_found_good(
+    tmp_path: Path, second: str
+) -> None:
+    """Logs of one pair say so in other words; those of two pairs, at two sizes, are no answer."""
+    nodes = expand_hostlist(second)
+    log_of(tmp_path, ("node-0", "node-1"), [(1 << 30, 77)])
+    log_of(tmp_path, nodes, [(1 << 28, 23)], name="small")
+    done = sweep("--from", str(tmp_path), "--format", "json")
+    alone = "" if nodes[0] == "node-0" else "node-0 – node-1, node-2 – node-3"
+    assert alone in json.loads(done.stdout)["unfinished"]
+    assert done.exit_code == (4 if alone else 0)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_runs_of_the_same_three_nodes_are_compared_with_nothing(tmp_path: Path, runs: int) -> None:
+    for number in range(runs):
+        log_of(tmp_path / f"run{number}", EIGHT[:3], [(1 << 30, 77 - 20 * number)])
+    done = sweep("--from", str(tmp_path), "--format", "json")
+    assert "node-0 – node-1 – node-2" in json.loads(done.stdout)["unfinished"]
+    assert done.exit_code == 4
 
 
 def test_where_no_log_has_a_figure_the_first_reason_is_said(tmp_path: Path) -> None:

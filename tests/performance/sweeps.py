@@ -80,6 +80,22 @@ def three_types(chance: random.Random, cluster: Cluster) -> Collection[str]:
     return ()
 
 
+def evenly(slowest: float, *, healthy: bool = False) -> Fault:
+    """Nodes get slower evenly, down to this part of the fastest; `healthy`: that is tolerated."""
+
+    def fault(chance: random.Random, cluster: Cluster) -> Collection[str]:
+        order = chance.sample(list(cluster.nodes), len(cluster.nodes))
+        step = (1 - slowest) / (len(order) - 1)
+        speeds = {node: 1 - step * place for place, node in enumerate(order)}
+        if healthy:
+            cluster.speed = speeds
+        else:
+            cluster.types = speeds
+        return ()
+
+    return fault
+
+
 def islands(*shares: int) -> Fault:
     def fault(chance: random.Random, cluster: Cluster) -> Collection[str]:
         order = chance.sample(list(cluster.nodes), len(cluster.nodes))
@@ -227,6 +243,10 @@ KINDS: Mapping[str, Kind] = {
     "a third slow": Kind([a_third_slow], counts=(6, 7, 9, 12, 16)),
     "a third slow, logs": Kind([a_third_slow], counts=(6, 7, 9, 12, 16), logs=True),
     "three types": Kind([three_types], counts=(8, 9, 16)),
+    "evenly slower, to 65 %": Kind([evenly(0.65)], counts=(4, 6, 8, 16)),
+    "evenly slower, to 75 %": Kind([evenly(0.75)], counts=(6, 8, 16)),
+    "evenly slower, logs": Kind([evenly(0.65)], counts=(4, 6, 8, 16), logs=True),
+    "healthy, 10 % apart": Kind([evenly(0.9, healthy=True)], counts=(4, 6, 8, 16, 32)),
     "islands 1:1": Kind([islands(1, 1)], counts=(8, 16, 32)),
     "islands 5:3, shared path": Kind([islands(5, 3), shared_path], counts=(8, 16)),
     "islands 5:3, one bad": Kind([islands(5, 3), bad_nodes(1)], counts=(8, 16, 32)),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
 from fabbench.benchmarks import benchmark_named
@@ -29,7 +29,13 @@ from fabbench.runs.parse_file import parse_file
 from fabbench.runs.store import StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.sweep import printed_as_zero, unfinished, values_of, with_figures
 from fabbench.sweep.node_names import NodeNames
-from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
+from fabbench.sweep.values import (
+    SweepOutcome,
+    SweepResult,
+    SweepTest,
+    outcome_of_test,
+    pair_text,
+)
 
 _COMPARABLE_WITHIN = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Properties in which figures of one size may differ, so that they cannot be compared."""
@@ -58,7 +64,11 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     sources = sources_of(names, store)
     sweeps = _sweeps(sources)
     entries = _entries(sources, sweeps)
-    logs = [entry for entry in entries if _is_result(entry)]
+    logs = [
+        entry
+        for entry in entries
+        if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
+    ]
     chosen = _chosen_metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
         raise RequestError(
@@ -105,12 +115,12 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
 def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
     """Return the sweeps among sources, which may be runs and logs, too."""
     runs = [StoredRun(Path(each.name)) for each in sources if each.run]
-    return [_reread(stored_sweep(run)) for run in runs if run.sweep is not None]
-
-
-def _reread(sweep: StoredSweep) -> StoredSweep:
-    """Return a sweep with its tests as this version reads them."""
-    return sweep._replace(tests=[_reread_test(sweep, test) for test in sweep.tests])
+    sweeps = [stored_sweep(run) for run in runs if run.sweep is not None]
+    # Tests as this version reads them.
+    return [
+        sweep._replace(tests=[_reread_test(sweep, test) for test in sweep.tests])
+        for sweep in sweeps
+    ]
 
 
 def _reread_test(sweep: StoredSweep, test: TestResult) -> TestResult:
@@ -143,24 +153,19 @@ def _entries(sources: Sequence[Source], sweeps: Sequence[StoredSweep]) -> list[L
     return [entry for source in others for _, entry in read_source(source)]
 
 
-def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
-    return isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
-
-
 def _slow_nics(logs: Sequence[Log], node_names: NodeNames) -> list[tuple[str, str]]:
     """Return files, and a NIC far below the others of its nodes."""
-    judged = judged_together([_with_nodes(log, node_names) for log in logs])
+    named = [
+        replace(log, hosts=frozenset(node_names.of(log.source, log.hosts)))
+        for log in logs  # by the names that the sweep has for their nodes
+    ]
+    judged = judged_together(named)
     return [
         (log.source, each.meaning)
         for log in judged
         for each in log.findings
         if each.code == "slow-nic"
     ]
-
-
-def _with_nodes(log: Log, node_names: NodeNames) -> Log:
-    nodes = node_names.of(log.source, log.hosts)
-    return replace(log, hosts=frozenset(nodes))
 
 
 def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str]) -> MachineError:
@@ -180,22 +185,28 @@ def _unfinished(sweeps: Sequence[StoredSweep], results: Sequence[SweepResult]) -
 
 
 def _not_compared(results: Sequence[SweepResult]) -> str:
-    """Return the nodes that all tests of what they measured have, as the end of a sentence.
+    """Return what is compared with nothing, as the end of a sentence; empty: nothing, or two nodes.
 
-    Nothing tells whether they are slow. Empty: there are none, or all are, as two nodes.
+    A node that all tests of what they measured have, or a test that is the only one of the kind:
+    nothing tells whether they are slow.
     """
-    measured = ((each.series, each.test) for each in results if each.is_measured)
-    always: set[str] = set()
-    compared: set[str] = set()
-    for of_series in gathered(measured).values():
-        tests = [{*each.nodes} for each in of_series]
-        in_all = set.intersection(*tests)
-        always |= in_all
-        compared |= set.union(*tests) - in_all
-    alone = sorted(always - compared)
-    if not (alone and compared):
+    measured = ((each.series, {*each.test.nodes}) for each in results if each.is_measured)
+    in_all: list[set[str]] = []
+    compared: list[set[str]] = []
+    for tests in gathered(measured).values():
+        always = set.intersection(*tests)
+        in_all.append(always)
+        compared += [test - always for test in tests]
+    elsewhere = set[str]().union(*compared)
+    alone = {
+        pair_text(sorted(each), rail="")
+        for each in in_all
+        # Of a test of many nodes, it is enough that these are compared elsewhere.
+        if each - elsewhere or (len(each) == 2 and each not in compared)
+    }
+    if not alone or len(elsewhere.union(*in_all)) < 3:  # two are too few to compare
         return ""
-    return f"the speed of {listed(alone)}, without which there is no test of the kind"
+    return f"the speed of {listed(sorted(alone))}, without which there is no test of the kind"
 
 
 def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
@@ -271,7 +282,8 @@ def _zeros(entry: Log, metric: str) -> Iterator[_Row]:
 
 def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:
     """Return the row of the largest size, the client side of a pair, and the worst NIC."""
-    of_client = [row for row in rows if _is_of_client(row[0])]  # both sides print
+    # Both sides print.
+    of_client = [row for row in rows if row[0].labels.get("side") == "client"]
     counting = of_client or rows
     size = max(point.size for point, _ in counting)
     largest = [row for row in counting if row[0].size == size]
@@ -287,7 +299,3 @@ def _in_common(log: Log, point: Point | None) -> str:
     if point:
         words.append(format_size(point.size))
     return ", ".join(words)
-
-
-def _is_of_client(point: Point) -> bool:
-    return point.labels.get("side") == "client"

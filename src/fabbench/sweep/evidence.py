@@ -257,7 +257,10 @@ class EvidenceWriter:
         comparable = len(kinds) < 2
         slow = tests & self._slow & ~self._failed
         failed = tests & self._failed
-        rest = ~tests & ~self._slow  # what is fine, of all nodes
+        # What is fine, of all nodes: of the same kind, or of as many nodes if there is none.
+        like = self._kinds if kinds.size else self._nodes_per_test
+        alike = np.isin(like, like[tests])
+        rest = ~tests & ~self._slow & alike
         if slow.any() and comparable:
             words.append(self._range_of_figures(self._values[slow]) + unit)
             unit = ""  # it is said once

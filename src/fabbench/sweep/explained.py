@@ -139,8 +139,6 @@ def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
     # Node → how many of its pairs were so.
     times = Counter(node for each in tests if each.once for node in each.nodes)
     several = [node for node, count in times.items() if count > 1]
-    if not several:
-        return set()
     pairs = fitted.pairs
     limit = surprising(fitted)  # a logarithm that noise alone hardly makes
     too_often: set[int] = set()

@@ -225,10 +225,9 @@ def _grouping(of: Ints) -> Grouping:
 
 
 def _letter(number: int) -> str:
-    """Return the name of a group: A to Z, then A1."""
-    letter = ascii_uppercase[number % 26]
-    again = number // 26
-    return f"group {letter}{again}" if again else f"group {letter}"
+    """Return the name of a group: A to Z, then AA to ZZ."""
+    letters = ascii_uppercase[number % 26] * (1 + number // 26)
+    return f"group {letters}"
 
 
 def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:

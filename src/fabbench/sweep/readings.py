@@ -182,6 +182,8 @@ class Readings:
         self.endings = Endings()
         self.hung: list[SweepResult] = []
         """Tests that ran out of time: not judged yet, or too soon to show anything."""
+        self.hung_once: list[SweepResult] = []
+        """Tests that ran out of time, and were repeated in time, if not by much: undecided."""
         self.repeated: dict[SweepTest, float] = {}
         """Test with the usual limit → how long it took with a longer one; infinite: no figure."""
         self._seconds: dict[int, _Seconds] = defaultdict(_no_seconds)
@@ -278,6 +280,8 @@ class Readings:
                 self._add(result)
             elif again_s is None:
                 self.hung.append(result)
+            elif again_s <= result.seconds:  # else the limit was too short, and nothing is wrong
+                self.hung_once.append(result)
 
     def classes(
         self,

@@ -157,14 +157,14 @@ def test_what_ran_out_of_time_too_soon_rejects_nobody(seconds: float, state: Sta
 
 
 @pytest.mark.parametrize(
-    ("again", "seconds"), [("ok", 28.0), ("ok", 20.0), ("timeout", 60.0), (None, 0.0)]
+    ("again", "seconds"), [("ok", 31.0), ("ok", 28.0), ("ok", 20.0), ("timeout", 60.0), (None, 0.0)]
 )
 def test_a_test_that_is_repeated_with_more_time_counts_by_that_alone(
     again: str | None, seconds: float
 ) -> None:
     """Healthy tests take 20 s; one of 30 s ran out of time.
 
-    One whose repeat takes 20 s had time enough, and failed.
+    One whose repeat takes 20 s had time enough, and failed; of 28 s, why it hung is open.
     """
     pairs = [*combinations(NODES, 2)] * 3
     tests = [
@@ -179,8 +179,8 @@ def test_a_test_that_is_repeated_with_more_time_counts_by_that_alone(
         repeated = replace(tests[1], number=99, round=99, nodes=pairs[0], longer=True, **more)
         tests.append(repeated)
     result = judge_sweep(replace(sweep_of(tests), out_of_time=False), BLANK, ())
-    assert (result.state is State.PASSED) == (seconds == 28), result.why
-    assert ("--timeout 40" in result.why) == (again is None)
+    assert (result.state is State.PASSED) == (seconds == 31), result.why
+    assert ("--timeout 40" in result.why) == (again is None or seconds == 28)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import combinations
 from random import Random
 
 import numpy as np
@@ -284,3 +285,19 @@ def test_two_speeds_are_told_apart(count: int) -> None:
     chance = np.random.default_rng(count)
     values = np.concatenate([chance.normal(mean, 0.03, count // 2) for mean in (0.0, -0.4)])
     assert slower_of_two(values, 0.158) == count // 2
+
+
+def test_others_are_those_that_were_measured_alike() -> None:
+    """Neither nodes alone, which are faster, nor logs of another size."""
+    slow = frozenset({"node-3"})
+    pairs = [
+        SweepResult(each, SweepOutcome.OK, 40e9 if slow & {*each.nodes} else 77e9, series="1G")
+        for each in (SweepTest(pair) for pair in combinations(EIGHT, 2))
+    ]
+    alone = [SweepResult(SweepTest((node,)), SweepOutcome.OK, 210e9) for node in EIGHT]
+    small = [replace(each, figure=9e9, series="1M") for each in pairs]
+    said = analyze(Readings(METRICS["busbw"], EIGHT, [*pairs, *alone]))
+    assert "(40 GB/s; others 77)" in said.suspects[0].evidence
+    less = [each for each in small if "node-3" not in each.test.nodes]
+    said = analyze(Readings(METRICS["busbw"], EIGHT, [*pairs, *less]))
+    assert "(40 GB/s; others 77)" in said.suspects[0].evidence

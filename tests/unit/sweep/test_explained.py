@@ -239,6 +239,28 @@ def test_where_noise_is_larger_than_the_tolerance_nothing_is_called_fine() -> No
     assert noisy
 
 
+@pytest.mark.parametrize("count", [8, 16])
+def test_nodes_that_get_slower_evenly_are_said_and_nobody_is_accused(count: int) -> None:
+    """Of most sweeps: the noise is 5 %, and without it 10 % is what the nodes look like."""
+    said = [evenly_slower(0.65, count, seed) for seed in range(8)]
+    assert not any(each.suspects for each in said)
+    assert sum(each.status is Exit.UNTRUSTED for each in said) >= 7
+    assert any(each.contradiction.startswith("Nodes differ by up to ") for each in said)
+
+
+@pytest.mark.parametrize("count", [8, 16])
+def test_nodes_that_differ_by_less_than_the_tolerance_are_fine(count: int) -> None:
+    said = [evenly_slower(0.92, count, seed) for seed in range(8)]
+    assert not any(each.contradiction or each.suspects for each in said)
+
+
+def evenly_slower(slowest: float, count: int, seed: int) -> Diagnosis:
+    nodes = named(count)
+    cluster = Cluster(nodes, noise=0.05, seed=seed)
+    cluster.types = dict(zip(nodes, np.linspace(1, slowest, count).tolist(), strict=True))
+    return cluster.diagnosed(all_pairs(nodes))
+
+
 def test_a_test_that_failed_once_leaves_the_answer_in_doubt() -> None:
     cluster = Cluster(EIGHT, noise=0.02)
     readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))
