@@ -198,6 +198,15 @@ def test_exit_statuses_in_every_format(
     assert parse("--format", form, "--exit-zero", *files).exit_code == exit_zero
 
 
+def test_sizes_that_no_log_has_are_a_mistake(tmp_path: Path) -> None:
+    for number, sizes in enumerate(((1 << 20, 1 << 21), (1 << 21, 1 << 22))):
+        (tmp_path / f"{number}.log").write_text(nccl_text([(size, 10) for size in sizes]))
+    assert parse(str(tmp_path), "--size", "3M").exit_code == 2
+    assert parse(str(tmp_path), "--size", "3M", "--exit-zero").exit_code == 2
+    done = parse(str(tmp_path), "--size", "1M")  # one of them has it
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_a_file_in_which_nothing_is_recognized_is_an_error() -> None:
     assert UNKNOWN in parse(UNKNOWN).stderr
     found = document(UNKNOWN)

@@ -149,6 +149,37 @@ def test_commands_to_cordon_are_all_that_is_printed(tmp_path: Path) -> None:
     assert done.exit_code == 1
 
 
+@pytest.mark.parametrize("form", [("--json",), ("--format", "csv")])
+def test_commands_to_cordon_have_no_other_format(tmp_path: Path, form: Sequence[str]) -> None:
+    folder = pair_logs(tmp_path / "logs", {"node-5": 0.4})
+    done = sweep("--from", str(folder), "--print-cordon", "kubectl", *form)
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_file_that_is_read_is_not_written(tmp_path: Path) -> None:
+    text = nccl_text([(1 << 20, 10), (1 << 30, 19)])
+    log = tmp_path / "a.txt"
+    log.write_text(text)
+    link = tmp_path / "link.txt"
+    link.symlink_to(log)
+    for words in (
+        ("parse", log, "-o", log),
+        ("explain", log, "-o", link),
+        ("compare", log, "-o", log),
+        ("compare", f"{tmp_path / 'b.txt'},{log}", log, "-o", log),
+        ("report", log, "-o", log, "--format", "html"),
+        ("history", "busbw", log, "-o", log),
+        ("sweep", "--from", log, "-o", log),
+    ):
+        (tmp_path / "b.txt").write_text(text)
+        done = runner().invoke(cli, [*map(str, words)])
+        assert (done.exit_code, log.read_text()) == (2, text), words
+    other = tmp_path / "other.txt"
+    other.write_text("of yesterday\n")  # What is no input is replaced
+    assert runner().invoke(cli, ["parse", str(log), "-o", str(other)]).exit_code == 0
+    assert "all_reduce" in other.read_text()
+
+
 def test_tolerance_says_how_slow_is_bad(tmp_path: Path) -> None:
     folder = pair_logs(tmp_path / "logs", {"node-5": 0.8})
     assert sweep("--from", str(folder)).exit_code == 1
@@ -180,6 +211,8 @@ def test_a_group_whose_nodes_are_all_slow_is_a_slow_group(tmp_path: Path) -> Non
     assert document["suspects"] == []
     assert (suspect["kind"], suspect["verdict"]) == ("group", "slow-group")
     assert suspect["nodes"] == ["node-0", "node-1", "node-2"]
+    groups.write_text(groups.read_text(), "utf-8-sig")
+    assert json.loads(sweep("--from", str(folder), *more).stdout) == document
     groups.write_text("node-[0-2] rack-1\n")
     missing = sweep("--from", str(folder), "--groups", str(groups))
     assert missing.exit_code == 2

@@ -155,4 +155,10 @@ def test_where_dumps_cannot_be_written_is_refused_before_the_watch(
 
 
 def test_a_type_of_nodes_that_nobody_knows_is_refused(watch: Watch) -> None:
-    assert watch("--for", "1", "--instance-type", "p99.large").exit_code == 2
+    more = ("--inspector", "/nowhere")
+    assert watch("--for", "1", "--instance-type", "p99.large", *more).exit_code == 2
+
+
+def test_a_type_of_nodes_has_no_effect_without_an_inspector(watch: Watch) -> None:
+    done = watch("--for", "1", "--instance-type", "p5.48xlarge")
+    assert (done.exit_code, done.stdout) == (2, "")

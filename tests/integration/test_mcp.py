@@ -180,6 +180,8 @@ def test_gates_may_be_inconclusive_and_other_answers_have_no_command() -> None:
     assert all(each["source"] for each in normal["result"]["published"])
     assert script["result"]["text"].startswith("#!")
     assert known["result"]["code"] == "plugin-failed"
+    for text in ("meaning", "advice"):  # what a log fills in is left out
+        assert not {*"{}"} & {*known["result"][text]}
     assert (unknown["status"], unknown["result"]) == (Exit.BAD_REQUEST, None)
     assert any("plugin-failed" in each for each in unknown["messages"])
 

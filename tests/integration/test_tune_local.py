@@ -221,6 +221,8 @@ def test_arms_of_another_benchmark_are_refused(tmp_path: Path) -> None:
     done = fabbench(tmp_path, "tune", "pingpong", "--on", "local", "--dry-run", "--fabric", "tcp")
     assert done.returncode == 0, done.stderr
     assert "rx-size-512" in done.stdout
+    done = fabbench(tmp_path, "tune", "pingpong", "--on", "local", "--dry-run")  # on shm
+    assert done.returncode == 2
 
 
 def test_one_fabric_is_tuned(tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ from fabbench.model.log import METRICS, Metric
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Scale, format_decimal, format_ends, format_size
 from fabbench.model.values import frozen
+from fabbench.plan.gates import SLACK
 
-SLACK = 1.03
-"""More than this factor above the ceiling is impossible; less is rounding of nominal rates."""
 TOLERANCE = 0.9
 """Fraction of the lowest published rate that is still normal; the inverse for times."""
 SMALLER = 0.75

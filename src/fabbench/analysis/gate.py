@@ -39,7 +39,7 @@ from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import key_words
 from fabbench.model.units import format_decimal, format_percent, format_size, format_sizes
-from fabbench.plan.gates import AT_LEAST, Gate, require_limits
+from fabbench.plan.gates import AT_LEAST, SLACK, Gate, require_limits
 
 _Inputs: TypeAlias = Sequence[tuple[Column, ColumnRows]]
 _said = partial(records.sentence, "fabbench.analysis", "gates.toml")
@@ -438,8 +438,16 @@ class _Check:
         bound = self._gate.bound
         share = ""
         if self._gate.needs_ceiling:
+            ceiling = self._ceiling(section, size)
+            if new.value > ceiling * SLACK:
+                return self._remark(
+                    "impossible",
+                    at=_where(section, size),
+                    breach=self._strict,
+                    undecided=True,
+                )
             share = f", {format_percent(bound, 2)} of the ceiling"
-            bound *= self._ceiling(section, size)
+            bound *= ceiling
         least = self._gate.kind == AT_LEAST
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:  # as floats are not exact

@@ -98,9 +98,9 @@ class System:
         words = {*name.replace("-", " ").split()}
         named_memory = [word for word in words if re.fullmatch(r"\d+GB", word)]
         gigabytes = (self.gpu_memory_mib or 0) // 1024
-        # A name without its memory is of any.
-        has_memory = not named_memory or f"{gigabytes}GB" in named_memory
-        return has_memory and words.issuperset(self.gpu_model.split())
+        # A name without its memory is of any, and so is a system of which none is stated.
+        has_memory = not (named_memory and gigabytes) or f"{gigabytes}GB" in named_memory
+        return has_memory and bool(self.gpus) and words.issuperset(self.gpu_model.split())
 
 
 def plain(instance_type: str) -> str:
@@ -122,12 +122,12 @@ def instance(name: str) -> System | None:
 
 def types_with(gpus: Collection[str], gpus_per_host: object, nics: object) -> list[str]:
     """Return the EC2 types that have such GPUs, by nvidia-smi's names, and EFA NICs."""
-    fitting: list[str] = []
-    for entry in systems().values():
-        counts_match = entry.gpus == gpus_per_host and nics in entry.nics
-        if entry.is_ec2 and counts_match and all(map(entry.has_gpu, gpus)):
-            fitting.append(entry.name)
-    return fitting
+    return [
+        entry.name
+        for entry in systems().values()
+        if entry.is_ec2 and entry.gpus == gpus_per_host and nics in entry.nics
+        if all(map(entry.has_gpu, gpus))
+    ]
 
 
 _FLAGS = {"yes": True, "no": False}

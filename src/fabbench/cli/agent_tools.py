@@ -7,6 +7,7 @@ exit status and the messages beside it. Nothing here knows MCP.
 """
 
 import io
+import re
 import signal
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -82,7 +83,10 @@ def _describe_finding(code: str) -> None:
     from fabbench.evidence.known_errors import by_code
     from fabbench.runs.document import plain
 
-    terminal.write_json(plain(one_named("cause", code, by_code())))
+    told = plain(one_named("cause", code, by_code()))
+    for text in ("meaning", "advice"):
+        told[text] = re.sub(r"{\w+}", "…", told[text])  # for what a log says
+    terminal.write_json(told)
 
 
 # ---------------------------------------------------------------- the tools

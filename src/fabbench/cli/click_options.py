@@ -148,7 +148,7 @@ def read_hostfile(text: str) -> tuple[str, ...]:
 
 def _hosts_in_file(file: str) -> tuple[str, ...]:
     try:
-        return read_hostfile(Path(file).read_text("utf-8"))
+        return read_hostfile(Path(file).read_text("utf-8-sig"))
     except OSError as error:
         raise MachineError(
             f"{file} cannot be read: {error.strerror}.",

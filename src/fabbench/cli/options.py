@@ -47,10 +47,10 @@ _MAX_BYTES_IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a tempo
 
 
 @contextmanager
-def _written_to_file(path: Path) -> Iterator[IO[str]]:
+def _written_to_file(path: Path, ctx: click.Context) -> Iterator[IO[str]]:
     """Yield a stream; what was written is in the file afterwards (.png: as a picture), if any.
 
-    Until then the file is as it was.
+    Until then the file is as it was. It stays so if it is an input of the command: RequestError.
     """
     from tempfile import SpooledTemporaryFile
 
@@ -62,6 +62,7 @@ def _written_to_file(path: Path) -> Iterator[IO[str]]:
             written = stream.tell() > 0  # Nothing, if it failed before that
             stream.seek(0)
             if written:
+                _require_no_input(path, ctx)
                 _write_from(stream, path, coded)
                 notify(f"Wrote {path}")
 
@@ -106,6 +107,13 @@ def require_writable(path: Path | None, option: str) -> None:
         )
 
 
+def _require_no_input(path: Path, ctx: click.Context) -> None:
+    """Raise RequestError if the file of --output is an input."""
+    inputs = ",".join(ctx.params.get("inputs", ())).split(",")
+    if path.resolve() in {Path(each).resolve() for each in inputs}:
+        raise RequestError(f"{path} is an input, and was left as it is.")
+
+
 def _redirect_output(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     """Send standard output to the file of --output until the command ends; `-` leaves it."""
     del parameter
@@ -115,7 +123,7 @@ def _redirect_output(ctx: click.Context, parameter: click.Parameter, path: Path 
     if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
-    ctx.with_resource(redirect_stdout(SafeStream(ctx.with_resource(_written_to_file(path)))))
+    ctx.with_resource(redirect_stdout(SafeStream(ctx.with_resource(_written_to_file(path, ctx)))))
 
 
 _early_option = partial(click.Option, is_eager=True, expose_value=False)

@@ -391,7 +391,7 @@ def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
 
 @click.command("history")
 @click.argument("metric", metavar="METRIC[@SIZES]")
-@click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path())
+@click.argument("inputs", metavar="[LOG]...", nargs=-1, type=click.Path())
 @takes("where", "since", "sizes", "store")
 @results("history")
 def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **chosen: Any) -> Exit:
@@ -419,7 +419,7 @@ def show_history(metric: str, sizes: Sizes | None, form: str, store: Path, **cho
     filters = parse_where(chosen["where"])
     left_out: list[Unread] = []
     # None: runs of the store are shown. Empty: no file that was named is a good log
-    logs = _dated_logs(chosen["logs"], store, left_out) if chosen["logs"] else None
+    logs = _dated_logs(chosen["inputs"], store, left_out) if chosen["inputs"] else None
     runs = list(_matching_runs(store, logs, since=chosen["since"], figures=True))
     result = history(runs, name, sizes, filters)
     for run in runs:

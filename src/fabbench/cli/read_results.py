@@ -126,6 +126,8 @@ def parse(
     sys.stdout.flush()
     if form == "text":
         terminal.end_with([rendered("parse_end.txt", logs=logs)], lines)
+    if sizes and logs and not any(piece.rows for piece in logs):
+        raise RequestError("Nothing was measured at the sizes of --size.")
     status = worst(status_of(outcomes), terminal.print_verdicts(verdicts))
     return worst(Exit.FINE if exit_zero else status, terminal.say_unread(unread))
 

@@ -54,14 +54,14 @@ if TYPE_CHECKING:
     from fabbench.sweep.readings import Readings
 
 
-def _percent(text: str, most: float = 1) -> float:
-    """Read ``10%`` as 0.1. Raise ValueError unless it is above 0, below 1, and at most `most`.
+def _percent(text: str, most: float = 0.999999) -> float:
+    """Read ``10%`` as 0.1. Raise ValueError unless it is above 0, and at most `most`.
 
     A number below 1 takes its sign: without it, it may be a fraction.
     """
     fraction = float(text.strip().removesuffix("%")) / 100
     least = 0 if "%" in text else 0.0099
-    if not least < fraction < 1 or fraction > most:
+    if not least < fraction <= most:
         raise ValueError
     return fraction
 
@@ -105,10 +105,13 @@ def diagnosis_parameters() -> list[click.Parameter]:
 
 
 def diagnosis_options(line: CommandLine) -> DiagnosisOptions:
-    """Return the options of the diagnosis that a command line has."""
+    """Return the options of the diagnosis that a command line has. Raise RequestError."""
     from fabbench.config.given import values_of
 
-    return DiagnosisOptions(**values_of(line.given, (*declared(DiagnosisOptions), "form")))
+    how = DiagnosisOptions(**values_of(line.given, (*declared(DiagnosisOptions), "form")))
+    if how.print_cordon and how.form not in {"text", "markdown"}:
+        raise RequestError("--print-cordon prints commands, in no other format.")
+    return how
 
 
 def groups_from_cluster(groups: str | None) -> str:
@@ -125,7 +128,7 @@ def groups_of(file: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
 
     path = Path(file).expanduser()
     try:
-        return read_groups(path.read_text("utf-8"), nodes)
+        return read_groups(path.read_text("utf-8-sig"), nodes)
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
@@ -372,7 +375,7 @@ _MAX_NAMED = 20
 @click.group("sweep", cls=RunGroup, makes=SweepCommand, invoke_without_command=True)
 @click.option(
     "--from",
-    "sources",
+    "inputs",
     multiple=True,
     metavar="LOG|RUN",
     help="Logs of pairs of nodes that you have run: a directory, a file, a run; or a sweep, to "
@@ -391,7 +394,7 @@ _MAX_NAMED = 20
 def sweep_(
     line: CommandLine,
     /,
-    sources: tuple[str, ...],
+    inputs: tuple[str, ...],
     ref: str | None,
     metric: str | None,
     store: Path,
@@ -419,9 +422,9 @@ def sweep_(
         return Exit.FINE
     if ref is not None:
         return resume(ref, store)
-    if sources:
+    if inputs:
         how = diagnosis_options(line)
-        return _judge_logs(sources, store, metric, how)
+        return _judge_logs(inputs, store, metric, how)
     raise RequestError(
         "Nothing to test and nothing to read: a benchmark or --from is missing.",
         hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",

@@ -75,13 +75,13 @@ class TuneCommand(RunCommand):
         name = self.benchmark.name
         form = value_of(line.given, "form")
         usual = _USUAL.get(name, "basic")
-        arms = arms_of(value_of(line.given, "arms", usual), name)
-        if form == "csv":
-            _require_csv_can_hold(name, arms)
         of_run = {**without(line.given, declared(TuneOptions)), "repeats": Given(AUTO)}
         request = self.request(line._replace(given=of_run))
         if len(request.fabrics) > 1 or AB in request.fabrics:
             raise RequestError("tune takes one fabric. Tune each by itself.")
+        arms = arms_of(value_of(line.given, "arms", usual), name, *request.fabrics)
+        if form == "csv":
+            _require_csv_can_hold(name, arms)
         settings_only = form != "text"  # a file has settings alone
         if value_of(line.given, "dry_run"):
             show_plan(with_arms(request, arms), None, err=settings_only)

@@ -19,7 +19,7 @@ from fabbench.cli.click_options import (
 )
 from fabbench.cli.options import known_proof, results, takes
 from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
-from fabbench.model.errors import Exit
+from fabbench.model.errors import Exit, RequestError
 from fabbench.model.ids import dated_id
 from fabbench.model.options import File, Seconds, Text, declared, option
 
@@ -98,6 +98,8 @@ def watch(
     from fabbench.report.watch_report import render_watch
     from fabbench.runs.document import write
 
+    if given["type_of_nodes"] and not given["inspector"]:
+        raise RequestError("--instance-type has no effect without --inspector.")
     target, reason = chosen_target(line)
     started = time.time()
     terminal.notify(f"Target {target.name}: {reason}.")

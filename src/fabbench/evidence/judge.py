@@ -461,7 +461,7 @@ def _wanted_nics(record: Record, proof: Proof) -> tuple[int, str] | None:
         required = f"{proof.fabric} was requested with" if proof.fabric else "The log must show"
         return proof.nics, f"{required} {proof.nics} NICs per rank"
     kind = _system(record, proof) if uses_efa else None
-    if kind is None:
+    if kind is None or not kind.is_ec2:
         return None
     fewest = min(kind.nics)  # a type may have one of several numbers: less than each is too few
     return fewest, f"{kind.name} has {fewest} EFA interfaces"
@@ -504,17 +504,16 @@ def _uses_efa(record: Record) -> bool:
 
 
 def _system(record: Record, proof: Proof) -> "System | None":
-    """Return the instance type that the log or the user names, if its EFA interfaces are known."""
-    facts = record.facts
-    name = str(facts.get("instance_type", facts.get("assumed_type", "")))
-    if "instance_type" not in facts:  # what the log states counts most
-        name = proof.instance_type or name
+    """Return the system that the log or the user names, if the catalog has it."""
+    # What the log states counts most
+    name = (
+        record.facts.get("instance_type") or proof.instance_type or record.facts.get("assumed_type")
+    )
     if not name:
         return None
     from fabbench.catalog.systems import system  # imported here: other logs do not need it
 
-    known = system(name)
-    return known if known is not None and known.is_ec2 else None
+    return system(str(name))
 
 
 def _with_assumed_type(record: Record, proof: Proof) -> Record:
@@ -544,7 +543,7 @@ def _remarks(record: Record, proof: Proof, ending: Ending | None) -> Iterator[Fi
     """
     facts = record.facts
     transport = facts.get("transport")
-    if _uses_efa(record) and not _knows_nics(record, proof):
+    if _uses_efa(record) and _wanted_nics(record, proof) is None:
         yield from _unchecked_nics(record)
     # Whoever did not ask for libfabric's TCP may have meant EFA.
     if transport == "libfabric-tcp" and proof.fabric != "ofi-tcp":
@@ -566,30 +565,21 @@ def _remarks(record: Record, proof: Proof, ending: Ending | None) -> Iterator[Fi
     if stated and given and stated != given:
         line = record.evidence.get("instance_type", "")
         yield finding("instance-type-differs", line, stated=stated, given=given)
-    yield from _other_hardware(record, str(stated or given))
+    yield from _other_hardware(record, proof)
 
 
-def _other_hardware(record: Record, name: str) -> Iterator[Finding]:
+def _other_hardware(record: Record, proof: Proof) -> Iterator[Finding]:
     """Yield a finding if the GPUs or EFA NICs of a log are not those of its instance type."""
-    if not name:
-        return
-    from fabbench.catalog.systems import instance  # imported here: other logs do not need it
-
-    known = instance(name)
-    if known is None:
+    known = _system(record, proof)
+    if known is None or not (known.gpus or known.is_ec2):  # or a NIC, which any node may have
         return
     gpus = sorted(filter(None, record.gpus))  # models, as the log names them
     others = [each for each in gpus if not known.has_gpu(each)]
     nics = record.facts.get("nics") if _uses_efa(record) else None
-    if isinstance(nics, int) and nics > max(known.nics):
+    if isinstance(nics, int) and nics > max(known.nics, default=nics):
         others.append(counted(nics, "EFA NIC"))
     if others:
-        yield finding("other-hardware", seen=listed(others), type=name)
-
-
-def _knows_nics(record: Record, proof: Proof) -> bool:
-    """Return whether it is known how many NICs there should be."""
-    return proof.nics is not None or _system(record, proof) is not None
+        yield finding("other-hardware", seen=listed(others), type=known.name)
 
 
 def _unchecked_nics(record: Record) -> Iterator[Finding]:

@@ -24,26 +24,31 @@ class ArmRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: Annotated[dict[_Name, str], msgspec.Meta(min_length=1)]
     set: str = ""  # What --arms calls it and others, of those that fabbench has
     benchmarks: Names = ()  # That may use it; none: all
+    fabrics: Names = ()  # On which it has an effect, and one of which is asked for; none: all
 
 
-def arms_of(given: str, benchmark: str) -> tuple[Variant, ...]:
-    """Return the arms of a set or a TOML file that a benchmark may use. Raise RequestError."""
+def arms_of(given: str, benchmark: str, fabric: str = "") -> tuple[Variant, ...]:
+    """Return the arms of a set or a TOML file that a benchmark may use, on a fabric that is asked.
+
+    Empty: any fabric. Raise RequestError.
+    """
     path = Path(given)
     try:
         if path.suffix == ".toml":
-            known = records.parse(path.read_text("utf-8"), path.name, ArmRecord)
+            known = records.parse(path.read_text("utf-8-sig"), path.name, ArmRecord)
         else:
             known = records.load("fabbench.catalog", "arms.toml", ArmRecord)
         found = [each for each in known if benchmark in (each.benchmarks or (benchmark,))]
         if path.suffix != ".toml" and found:
             one_named("set of variants", given, dict.fromkeys(each.set for each in found))
             found = [each for each in found if each.set == given]
+        found = [each for each in found if fabric in (each.fabrics or (fabric,))]
     except (OSError, TypeError, ValueError) as error:
         raise RequestError(f"{path}: {error}.", hint="docs/tune.md shows the format.") from None
     if not found:
         raise RequestError(
-            f"{path} has no variants for {benchmark}.",
-            hint="Pass --arms FILE.toml, as docs/tune.md shows.",
+            f"{path} has no variants for {benchmark} on this fabric.",
+            hint="Pass --arms FILE.toml or their --fabric, as docs/tune.md shows.",
         )
     names = {DEFAULT, *(each.name for each in found)}
     if len(found) >= len(names):

@@ -20,6 +20,8 @@ EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G
 RATIO = Metric("ratio", "times")
 """The metric of a gate on how many times better than the baseline a column is."""
 CEILING = "%ceiling"
+SLACK = 1.03
+"""More than this factor above the ceiling is impossible; less is rounding of nominal rates."""
 AT_LEAST = ">="
 TOLERANCE = ":"
 """The kind of a gate on how much worse than the baseline a figure may be."""

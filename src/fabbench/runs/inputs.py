@@ -419,6 +419,7 @@ class Piece(NamedTuple):
 
     text: str = ""
     heading: str = ""  # Of a text for a terminal
+    rows: int = 0  # Of the sizes that were asked for
     outcome: Outcome | None = None
     verdict: "Verdict | None" = None
     unread: Unread | None = None
@@ -546,7 +547,7 @@ def _written(log: Log, job: ParseJob) -> Piece:
     writer = log_writer(job.form, color=job.color, width=job.width)
     text = "".join(writer.log(log, verdict))
     heading = log_tables(log)[0].title if job.width else ""
-    return Piece(text=text, heading=heading, outcome=log.outcome, verdict=verdict)
+    return Piece(text, heading, len(log.points), log.outcome, verdict)
 
 
 def on_cores(

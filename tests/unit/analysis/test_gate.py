@@ -629,6 +629,25 @@ def test_a_share_of_the_ceiling() -> None:
     assert message.endswith("is 70 GB/s in a; expected at least 75 GB/s, 80 % of the ceiling.")
 
 
+@pytest.mark.parametrize(
+    ("rate", "state"),
+    [(93, "passed"), (96.5, "passed"), (97, "inconclusive"), (172, "inconclusive")],
+)
+def test_above_the_ceiling_nothing_passes(rate: float, state: str) -> None:
+    (log_,) = rates("a", [(GB, rate)]).logs
+    facts = {**log_.facts, "instance_type": "p4d.24xlarge", "nodes": 2, "ranks": 16}
+    known = replace(log_, facts=facts)  # its ceiling is 93.75 GB/s
+    comparison = compare([Column(label="a", logs=(known,), source="a")])
+    gates = [parse_gate("busbw@1G>=80%ceiling")]
+    found = check(gates, comparison)
+    assert [each.state for each in found.results] == [state]
+    assert found.status == 0
+    strict = check(gates, comparison, strict=True)
+    assert strict.status == (0 if state == "passed" else 1)
+    # A limit of its own needs no ceiling, and claims nothing of it
+    assert check([parse_gate("busbw@1G>=75GB/s")], comparison).passed
+
+
 # ---------------------------------------------------------------- measured once
 
 

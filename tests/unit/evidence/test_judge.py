@@ -474,6 +474,12 @@ def test_facts_that_a_reader_should_know(
         ([""], 1, "c5n.18xlarge", "", False),
         (["NVIDIA H100 80GB HBM3"], 4, "", "", False),
         (["NVIDIA H100 80GB HBM3"], 4, "", "roce-100", False),
+        (["NVIDIA GB200"], 4, "", "8xH100", True),
+        (["NVIDIA GB200"], 4, "", "gb200-nvl72", False),
+        (["NVIDIA H100 80GB HBM3"], 4, "", "8xH100", False),
+        (["NVIDIA H100 80GB HBM3"], 8, "", "h100-ib", False),
+        (["NVIDIA H200"], 8, "", "h100-ib", True),
+        (["NVIDIA H100"], 4, "hpc6a.48xlarge", "", True),
     ],
 )
 def test_an_instance_type_has_the_gpus_and_nics_of_the_log(

@@ -10,10 +10,25 @@ from fabbench.plan.arms import arms_of
 
 @pytest.mark.parametrize(
     ("name", "benchmark", "count"),
-    [("basic", "nccl", 6), ("full", "torch", 18), ("osu", "osu", 4), ("pingpong", "pingpong", 6)],
+    [("basic", "nccl", 6), ("full", "torch", 18), ("osu", "osu", 4)],
 )
 def test_sets(name: str, benchmark: str, count: int) -> None:
-    assert len(arms_of(name, benchmark)) == count
+    assert len(arms_of(name, benchmark)) == len(arms_of(name, benchmark, "efa")) == count
+
+
+def test_arms_that_have_an_effect_on_some_fabrics_need_one_of_them() -> None:
+    for fabric in ("tcp", "ofi-tcp"):
+        assert len(arms_of("pingpong", "pingpong", fabric)) == 6
+    for fabric in ("shm", "efa", ""):
+        with pytest.raises(RequestError) as refused:
+            arms_of("pingpong", "pingpong", fabric)
+        assert "--fabric" in (refused.value.hint or "")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "arms.toml"
+    file.write_text('[[arms]]\nname = "a"\nenv = {A = "1"}', "utf-8-sig")
+    assert len(arms_of(str(file), "nccl")) == 1
 
 
 def test_full_fixes_the_number_of_channels() -> None:
