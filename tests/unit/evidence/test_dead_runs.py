@@ -39,6 +39,8 @@ SETS = (
     "seventh",
     "eighth",
     "ninth",
+    "tenth",
+    "eleventh",
 )
 CASES = [case for name in SETS for case in cases(name)]
 
@@ -203,7 +205,7 @@ PROSE = "This is a sentence that a library broke behind its eightieth character,
             "g(2): b",
         ),
         (["(Worker pid=3) ERROR 01 [a.py:1]     failed(x)", "cannot open x"], "cannot open x"),
-        (['[0] Test: File "error.py", line 3', "cannot open x"], "cannot open x"),
+        (['[0] n1: File "error.py", line 3', "cannot open x"], "cannot open x"),
         (["", "  init: runtime_init failed"], "init: runtime_init failed"),
     ],
 )
