@@ -92,9 +92,9 @@ _ADVICE = lazy(
 """Advice, or help on errors of a kind."""
 _ENDED = lazy(
     r"(?i:\b(?:died|exited|killed|terminated|dumped|caught|received|got|fell)\b.{0,60}"
-    r"\bsignal:? \(?\d+|\(core dumped\)|\bexit ?code: -?\d+)"
+    r"\bsignal:? \(?(?!15\b)\d+|\(core dumped\)|\bexit ?code: -?\d+)"
 )
-"""A signal, or a status, that ended a process."""
+"""A signal, or a status, that ended a process; signal 15 is what launchers send to the others."""
 _GOES_ON = lazy(
     r"(?i:(?<!last nccl )\bwarn(?:ing)?\b(?!.*\b(?:skipping|deadlock)\b)"
     r"|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
