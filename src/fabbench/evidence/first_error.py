@@ -11,13 +11,19 @@ from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
 
+_BEFORE = (
+    r"^(?:\[[^\]]{1,80}\](?:<\w+>)?:? ?|\([^)]{1,60}\) ?|<[^>]{1,40}>:? ?|\d[\d:.,/TZ+-]*:? |\d+: ?"
+    r"|[\w.-]{1,60}\d[\w.-]{0,60}: |(?:ERROR|CRITICAL|FATAL)(?:: | ))*?"
+)
+"""What launchers and loggers print before a line: tags in brackets, times, nodes and levels."""
 _EXCEPTION = lazy(
-    r"^(?:\[\w++(?: \d++)?\]:? *|(?:ERROR|CRITICAL) [^\]]{0,80}\] )?"
-    r"[\w.]++(?:(?<=Error)|(?<=Exception)|(?<=Interrupt)|(?<=Failure))(?:: |$)|^\s*what\(\): "
+    _BEFORE
+    + r" *[\w.]++(?:(?<=Error)|(?<=Exception)|(?<=Interrupt)|(?<=Failure))(?:: |$)|^\s*what\(\): "
 )
 """The last line of an exception of Python or C++."""
 _LEVEL = lazy(
-    r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: |^\[)[EF] [\w./-]+:\d"
+    r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)"
+    r"|^\W*(?:\w+ )?(?:FATAL )?ERROR ?\(|(?:^|: |^\[)[EF] [\w./-]+:\d"
     r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
     r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value)\b)"
     r"|\.c:\d+ +(?:Error|Fatal): |\b(?:OPAL|ORTE|PRTE|PMIX)_ERROR_LOG: "
@@ -56,11 +62,41 @@ _FOLLOWS = lazy(
     r"|\bwatchdog\b|\bheartbeat\b|\bprevious operation returned\b|\bsocket recv failed while\b"
     r"|\b(?:taking|bringing|tearing) .{0,30}\bdown\b|\bshutting down\b|\bterminating\b"
     r"|\bretcode \d+\b|->\s?\d+(?: \([^)]*\))?(?: \[[^\]]*\])?$"
-    r"|\bkilling (?:sub)?process|\bin a background process\b|\babove exception\b)"
+    r"|\bkilling (?:sub)?process|\bin a background process\b|\babove exception\b"
+    r"|\b(?:socket )?eof\b|\b(?:died from|killed by|exited on) signal 15\b"
+    r"|^\[(?:proxy:|mpiexec@).*\b(?:assert|engine error|error (?:waiting|status)|badly)\b"
+    r"|\bfrom (?:target|rank|peer|task) \d+ failed|\b_\w+:_?\w+ failed$)"
 )
 """What follows from the end of another process, or waits for one."""
+_VAGUE = lazy(
+    r"(?i:\bfor some reason\b|\ban (?:\w+ )?error (?:has )?occurred\b|\bother mpi error\b"
+    r"|\bunhandled (?:\w+ )?error\b(?!.*\blast\b)|\bunspecified\b(?! launch)"
+    r"|\binternal (?:mpi )?error\b(?!.*\blast\b)"
+    r"|\bunknown result\b|\bsome \w+ operations\b|\bTest (?:\w+ )?failure\b"
+    r"|\bcompletion with error\b"
+    r"|\bthe following\b|\bhit an exception\b|\bpreviously reported\b"
+    r"|\bstep aborted\b"
+    r"|\b(?:one or more|at least one) (?:[\w-]+ ){0,2}(?:process|rank|daemon|task|worker)"
+    r"|^\W*(?:mpirun|mpiexec|prterun|orterun|srun|torchrun)\b.{0,30}"
+    r"\b(?:noticed|detected|was unable|has exited)\b)"
+    r"|\bFAILED$|[:{]\s*$|\bmay abort$|\bnot found, potentially\b"
+)
+"""States an error of any kind, or that of others, or opens what says it."""
+_ADVICE = lazy(
+    r"(?i:^\W*(?:\[[^\]]*\]:? )?(?:you|please|try|see|check|set|use|for (?:more|details)"
+    r"|to (?:enable|see|avoid|debug|fix)|this (?:is )?(?:usually|may|can|often|could|likely)"
+    r"|usually|\d+ more process|note|hint|if you|make sure|ensure)\b"
+    r"|\bmany reasons\b|\bfile an issue\b|\bhelp / error messages\b"
+    r"|\busually (?:indicates|reflects)\b)"
+)
+"""Advice, or help on errors of a kind."""
+_ENDED = lazy(
+    r"(?i:\b(?:died|exited|killed|terminated|dumped|caught|received|got|fell)\b.{0,60}"
+    r"\bsignal:? \(?(?!15\b)\d+|\(core dumped\)|\bexit ?code: -?\d+)"
+)
+"""A signal, or a status, that ended a process; signal 15 is what launchers send to the others."""
 _GOES_ON = lazy(
-    r"(?i:(?<!last nccl )\bwarn(?:ing)?\b(?!.*\bskipping\b)"
+    r"(?i:(?<!last nccl )\bwarn(?:ing)?\b(?!.*\b(?:skipping|deadlock)\b)"
     r"|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
     r"|\bretry(?:ing)?\b|\bcontinu(?:e|ing)\b|\bnon-?fatal\b|\bdeprecated\b|\binstead\b)"
     r"|(?:^|\[)[IW](?:\d{4})? |(?:^|[\s[(])INFO(?:[]:)]| \d)"
@@ -78,7 +114,9 @@ _WORDS = lazy(
     r"|not permitted|timed out|died|no [\w ]{1,40}found|undefined|missing|(?:does no|doesn')t exist"
     r"|unavailable|not (?:available|installed|initialized|a [\w-]+ command)|rejected|corrupt(?:ed)?"
     r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
-    r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
+    r"|out of (?:memory|range|resources)|too many|violation|not enough|exhausted|fault"
+    r"|panicked|deadlock"
+    r"|time[ -]?out(?! ?[=:(\d])|time limit|stalled|hung|lost)\b|^usage: )"
 )
 _DEATH = lazy(
     # an exception, or an error, and what it says (no count of them: `Error: 0`)
@@ -118,6 +156,10 @@ _USUAL_END = lazy(
     r"|.*\b(?:code|status)\W{1,3}0\b.*|connection to \S+ closed\W*)"
 )
 """Lines that may stand below the last row of any whole table."""
+_SPECIFIC = lazy(
+    r"(?i:\b(?:cannot|can't|could not|couldn't|unable to|not found|no such|denied|invalid)\b)"
+)
+"""Says what could not be done, whatever else the line reports."""
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
@@ -126,12 +168,23 @@ _OVERCOME_AFTER = 200
 _NEAR = 2
 # Lines without an error that may follow the last words of what died
 _LAST = 5
-_OF_STACK = lazy(r"(?:(?:ERROR|CRITICAL) [^]]{0,80}\] )?(?:  |\t|frame #|Traceback|#|│|╭|╰)")
-"""Part of a stack, as it stands or behind what a logger of Python prints before each line."""
+_OF_STACK = lazy(
+    r"(?:(?:\([^)]{1,60}\) )?(?:ERROR|CRITICAL) [^]]{0,80}\] )?(?:  |\t|#|│|╭|╰)"
+    rf"|{_BEFORE} *(?:File \"|frame #|Traceback|Exception raised from |#\d|During handling of )"
+)
+"""Part of a stack, as it stands or behind what stands before each line."""
+_PARAGRAPH = lazy(r"  \S")
+"""A line that prose sets off from the rest, if the one above is empty."""
+_FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfailed\s*$)\S)?")
+"""A frame of MPICH's error stack; it may say more than that a call failed."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
+_PROSE = lazy(r"[a-z]+,? [a-z]")
+# Characters of a line of prose that may have been broken
+_FULL_LINE = 55
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
+_STACK = "stack"
 
 
 _STEMS = (  # noqa: SIM905 - words, as in the patterns above
@@ -144,6 +197,8 @@ _STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "|.emerg[|exit|sig|cancel|kill|terminat|traceback|timeout|timed-out|return|non-zero|nonzero"
     "|by peer|by remote|by the|by host|pipe|connection lost|out_of_mem|dumped|segmentation|preempt"
     "|evicted|make: |make[|[e]|[f]"
+    "|.emerg[|not enough|exhaust|fault|panic|timeout|time limit|stalled|hung|lost|signal|dumped|eof"
+    "|exit code|exitcode|deadlock"
 ).split("|")
 _STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
 """One of these, or of these forms, is in every line about an error or a death, in small letters."""
@@ -156,9 +211,13 @@ class ErrorKind(IntEnum):
     """Why a program gave up, by its form."""
     WORDS = 1
     """It has the words of an error."""
-    FOLLOWS = 2
+    VAGUE = 2
+    """It states an error of any kind."""
+    ENDED = 3
+    """It reports a signal."""
+    FOLLOWS = 4
     """It follows from the end of another process."""
-    GOES_ON = 3
+    GOES_ON = 5
     """The program goes on, as it says itself."""
 
 
@@ -181,7 +240,13 @@ class FirstErrors:
     Also of the program: the first line that says why it, or a library, gave up.
     """
     echoes: dict[str, ErrorLine] = field(default_factory=dict)
-    """Process, or the program → the first that only follows from the end of another process."""
+    """Process → its first warning that only follows from the end of another process."""
+    _said: dict[ErrorKind, ErrorLine] = field(default_factory=dict)
+    """The first lines that by their form end a program, and do not say why, by what they say."""
+    _last_frame: int = 0
+    """Number of the last frame of the first error stack."""
+    _above: str = ""
+    """The line above."""
     _hints: dict[ErrorKind, ErrorLine] = field(default_factory=dict)
     """The first lines that only have words of an error, by what they say."""
     _is_announced: bool = False
@@ -211,6 +276,9 @@ class FirstErrors:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
         self.reasons.pop(process, None)
         self.echoes.pop(process, None)
+        if process == _PROGRAM:
+            self._said.clear()
+            self.reasons.pop(_STACK, None)
         self._quiet_lines = max(self._quiet_lines, _LAST + 1)  # so that `is_last` does not hold
 
     def gave_up(self, text: str, *, is_announced: bool = False) -> None:
@@ -221,16 +289,26 @@ class FirstErrors:
         """
         self._quiet_lines = 0
         self._join_incident()
-        if _PROGRAM in self.reasons or _REPORTS.search(text):  # the first counts, and no report
+        if _PROGRAM in self.reasons:  # the first counts
             return
         kind = ErrorKind.ORIGIN if is_announced else _kind_of_error(text)
         error = ErrorLine(self.number, text)
-        if kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
+        if _REPORTS.search(text):
+            self._hints.setdefault(ErrorKind.ENDED, error)
+        elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
             self._hints.setdefault(kind, error)
-        elif kind is ErrorKind.FOLLOWS:
-            self.echoes.setdefault(_PROGRAM, error)
-        else:
+        elif kind is ErrorKind.ORIGIN:
             self.reasons[_PROGRAM] = self._start_of_incident or error
+        else:
+            self._said.setdefault(kind, error)
+
+    def _read_frame(self, text: str) -> None:
+        """Read a frame of an error stack with a reason: the innermost comes last."""
+        goes_on_below = self.number == self._last_frame + 1
+        if goes_on_below or _STACK not in self.reasons:
+            self._join_incident()
+            self.reasons[_STACK] = self._start_of_incident or ErrorLine(self.number, text)
+            self._last_frame = self.number
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -247,12 +325,17 @@ class FirstErrors:
             self.followed = text
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
+        elif (frame := _FRAME.match(text)) is not None:
+            if frame["says"]:
+                self._read_frame(text)
+            self._last_of_incident = self.number
         elif self._is_announced or may_be_error:
             self._read_error(text)
         elif _OF_STACK.match(text):  # it belongs to the error above
             self._last_of_incident = self.number
         else:
             self._count_quiet_line()
+        self._above = text
 
     def _read_death(self, text: str) -> None:
         """Keep a line if it has the shape of a death, which ends a run if no row follows."""
@@ -277,7 +360,7 @@ class FirstErrors:
         self._is_announced = announces
         if not announces and (is_announced or self._says_why(text)):
             self.gave_up(text, is_announced=is_announced)
-        elif _OF_STACK.match(text):
+        elif _OF_STACK.match(text) and (self._above or not _PARAGRAPH.match(text)):
             self._last_of_incident = self.number
         elif not self._is_report:
             self._read_words(text)
@@ -285,15 +368,18 @@ class FirstErrors:
     def _says_why(self, text: str) -> bool:
         # In a report of another program's end every line may have the level of an error.
         is_logged = not self._is_report and _LEVEL.search(text)
-        return bool(is_logged or _EXCEPTION.search(text))
+        return bool(is_logged or _ENDED.search(text) or _EXCEPTION.search(text))
 
     def _read_words(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
-        if _WORDS.search(text):
+        is_error = _WORDS.search(text) or _ENDED.search(text)
+        if is_error and not _ADVICE.search(text) and not self._continues(text):
             self._quiet_lines = 0
             self._join_incident()
             # No origin: that takes the form of an error.
             kind = max(_kind_of_error(text), ErrorKind.WORDS)
+            if _REPORTS.search(text) and not _SPECIFIC.search(text):
+                kind = max(kind, ErrorKind.VAGUE)
             error = ErrorLine(self.number, text)
             self._hints.setdefault(kind, error)
             # A report, or a heading of what follows, says less than the origin below it.
@@ -302,6 +388,11 @@ class FirstErrors:
                 self._start_of_incident = self._start_of_incident or error
         else:
             self._count_quiet_line()
+
+    def _continues(self, text: str) -> bool:
+        """Return whether a line is inside a sentence that the line above began."""
+        above = self._above.rstrip()
+        return bool(_PROSE.match(text)) and len(above) >= _FULL_LINE and above[-1:].isalpha()
 
     def _join_incident(self) -> None:
         """Count a line about an error to its incident: far below the last one a new one begins."""
@@ -327,22 +418,35 @@ class FirstErrors:
 
         What follows from another process's end does not, unless nothing stands before it.
         """
-        errors = [*self.reasons.values()]
-        if not errors and self.echoes:
+        if self.reasons:
+            return min(self.reasons.values()).text.strip()  # that of the lowest line number
+        said = dict(self._said)
+        if self.echoes:
             echo = min(self.echoes.values())
-            errors = [echo, self._hints.get(ErrorKind.WORDS, echo)]  # the earlier of both
-        return min(errors).text.strip() if errors else ""  # that of the lowest line number
+            said[ErrorKind.FOLLOWS] = min(echo, said.get(ErrorKind.FOLLOWS, echo))
+        if not said:
+            return ""
+        least = min(said)
+        error = said[least]
+        words = self._hints.get(ErrorKind.WORDS, error)
+        # What follows is first where it is; anything else says less than words of an error.
+        return (min(words, error) if least is ErrorKind.FOLLOWS else words).text.strip()
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
         if self._quiet_lines > _LAST:
             return False
-        return _PROGRAM in self.reasons or _PROGRAM in self.echoes
+        return _PROGRAM in self.reasons or bool(self._said)
 
 
 def follows(text: str) -> bool:
     """Return whether a line about an error only follows from the end of another process."""
     return _FOLLOWS.search(text) is not None
+
+
+def says_little(text: str) -> bool:
+    """Return whether a line about an error does not say why: others say more, if they are known."""
+    return _kind_of_error(text) > ErrorKind.WORDS
 
 
 def goes_on(text: str) -> bool:
@@ -354,4 +458,9 @@ def _kind_of_error(text: str) -> ErrorKind:
     """Return what a line about an error says of a death, as if it had the form of an error."""
     if follows(text):
         return ErrorKind.FOLLOWS
-    return ErrorKind.GOES_ON if goes_on(text) else ErrorKind.ORIGIN
+    if goes_on(text):
+        return ErrorKind.GOES_ON
+    if _ENDED.search(text) and not _EXCEPTION.search(text):
+        return ErrorKind.ENDED
+    is_vague = _VAGUE.search(text) or _ADVICE.search(text)
+    return ErrorKind.VAGUE if is_vague else ErrorKind.ORIGIN

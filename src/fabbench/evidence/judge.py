@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
-from fabbench.evidence.first_error import follows, goes_on
+from fabbench.evidence.first_error import follows, goes_on, says_little
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
@@ -148,8 +148,9 @@ def _with_first_error(log: Log, record: Record) -> Log:
     # That a process ended does not say why: any words of an error say more.
     if not line and all(each.is_report for each in errors):
         line = "" if _is_overcome(record.hint, errors) else quoted(record.hint)
-    # A line that follows from the end of another process says less than any known error.
-    if errors and (not line or follows(line)):
+    # A line that only follows, or says no more than that it failed, says less than a known error.
+    are_reports = all(each.is_report for each in errors)
+    if errors and (not line or (follows if are_reports else says_little)(line)):
         return log
     known_ones = _without(log.findings, unexplained)
     return replace(log, findings=(*known_ones, _first_error(log, line)))

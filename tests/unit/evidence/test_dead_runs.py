@@ -39,6 +39,8 @@ SETS = (
     "seventh",
     "eighth",
     "ninth",
+    "tenth",
+    "eleventh",
 )
 CASES = [case for name in SETS for case in cases(name)]
 
@@ -165,6 +167,19 @@ LAST_WARNING = "INTERNAL ERROR: Last NCCL warning(error) 'x'"
         (["ERROR: the test returned 103.", "ERROR: Broken pipe"], "ERROR: Broken pipe"),
         (["ERROR: WARNING: Last x", "ValueError: b"], "ValueError: b"),
         ([LAST_WARNING, "ValueError: b"], LAST_WARNING),
+        (["cannot open x", "n1 noticed: process died from signal 11"], "cannot open x"),
+        (
+            ["rank 3 died from signal 15", "rank 1 died from signal 11"],
+            "rank 1 died from signal 11",
+        ),
+        (["ERROR: unhandled system error", "cannot open x"], "cannot open x"),
+        (["ERROR: setup failed for some reason", "cannot open x"], "cannot open x"),
+        (["Please check that x can be opened: error", "cannot open x"], "cannot open x"),
+        (["n1: unexpected EOF: error", "rank 1 died from signal 11"], "rank 1 died from signal 11"),
+        (
+            ["[proxy:0:0@n1] f (a.c:1): assert (!closed) failed", "Broken: x failed"],
+            "Broken: x failed",
+        ),
     ],
 )
 def test_what_follows_from_another_end_is_first_where_nothing_else_is(
@@ -173,11 +188,38 @@ def test_what_follows_from_another_end_is_first_where_nothing_else_is(
     assert first_of(lines) == first
 
 
+PROSE = "This is a sentence that a library broke behind its eightieth character, and so it"
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        ([PROSE, "fails to say more than that", "cannot open x"], "cannot open x"),
+        (["Fatal error in F: Other MPI error, error stack:", "F(1)....: F() failed"], "Fatal"),
+        (
+            ["Fatal error, error stack:", "F(1)..: F() failed", "g(2): PMI is not there"],
+            "g(2): PMI",
+        ),
+        (
+            ["Fatal error, error stack:", "f(1): a", "g(2): b", "h(3):", "Error", "g(4): c"],
+            "g(2): b",
+        ),
+        (["(Worker pid=3) ERROR 01 [a.py:1]     failed(x)", "cannot open x"], "cannot open x"),
+        (['[0] n1: File "error.py", line 3', "cannot open x"], "cannot open x"),
+        (["", "  init: runtime_init failed"], "init: runtime_init failed"),
+    ],
+)
+def test_the_line_that_says_why_is_first_among_those_that_only_lead_to_it(
+    lines: list[str], first: str
+) -> None:
+    assert first_of(lines).startswith(first)
+
+
 def first_of(lines: Sequence[str]) -> str:
     errors = FirstErrors()
     for errors.number, line in enumerate(lines, start=1):
         errors.read(line)
-    return errors.first()
+    return errors.first() or errors.hint
 
 
 @pytest.mark.parametrize(
