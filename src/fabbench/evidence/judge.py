@@ -505,15 +505,15 @@ def _uses_efa(record: Record) -> bool:
 
 def _system(record: Record, proof: Proof) -> "System | None":
     """Return the system that the log or the user names, if the catalog has it."""
-    facts = record.facts
-    name = str(facts.get("instance_type", facts.get("assumed_type", "")))
-    if "instance_type" not in facts:  # what the log states counts most
-        name = proof.instance_type or name
+    # What the log states counts most
+    name = (
+        record.facts.get("instance_type") or proof.instance_type or record.facts.get("assumed_type")
+    )
     if not name:
         return None
     from fabbench.catalog.systems import system  # imported here: other logs do not need it
 
-    return system(name)
+    return system(str(name))
 
 
 def _with_assumed_type(record: Record, proof: Proof) -> Record:
