@@ -197,8 +197,7 @@ _STEMS = (  # noqa: SIM905 - words, as in the patterns above
     "|.emerg[|exit|sig|cancel|kill|terminat|traceback|timeout|timed-out|return|non-zero|nonzero"
     "|by peer|by remote|by the|by host|pipe|connection lost|out_of_mem|dumped|segmentation|preempt"
     "|evicted|make: |make[|[e]|[f]"
-    "|.emerg[|not enough|exhaust|fault|panic|timeout|time limit|stalled|hung|lost|signal|dumped|eof"
-    "|exit code|exitcode|deadlock"
+    "|not enough|exhaust|fault|time limit|stalled|hung|lost|eof|deadlock"
 ).split("|")
 _STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
 """One of these, or of these forms, is in every line about an error or a death, in small letters."""
