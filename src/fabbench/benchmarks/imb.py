@@ -170,15 +170,23 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     rows = execution.reread_rows(read)
     sizes = [row.size for row in rows]
-    # A whole sweep from 1 byte on has a row of no bytes above that, unless a heading says that it
-    # was left out (-1); other smallest sizes are a choice of the user's.
-    usual = 0 if min(sizes, default=0) == 1 else -1
-    smallest = int(record.facts.pop("smallest", usual))
-    missing = missing_end(sizes, first=smallest if smallest >= 0 else None, last=largest)
+    first_size = _first_size(execution, sizes)
+    missing = missing_end(sizes, first=first_size, last=largest)
     record.is_at_end = max(sizes, default=-1) == (largest or _USUAL_END)
     skipped = [f"IMB said: {note.value}" for note in execution.notes]
     record.incomplete = next(filter(None, (*skipped, record.incomplete, missing)), "")
     return rows
+
+
+def _first_size(execution: Execution, sizes: Sequence[int]) -> int | None:
+    """Return the size that the first row has to have; None: any, a choice of the user's.
+
+    A whole sweep from 1 byte on has a row of no bytes above that, unless a heading says that it was
+    left out (-1).
+    """
+    usual = 0 if min(sizes, default=0) == 1 else -1
+    smallest = int(execution.record.facts.pop("smallest", usual))
+    return smallest if smallest >= 0 else None
 
 
 def _in_bytes(row: Row, mb: float | None) -> Row:

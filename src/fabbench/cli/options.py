@@ -123,7 +123,8 @@ def _redirect_output(ctx: click.Context, parameter: click.Parameter, path: Path 
     if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
-    ctx.with_resource(redirect_stdout(SafeStream(ctx.with_resource(_written_to_file(path, ctx)))))
+    stream = ctx.with_resource(_written_to_file(path, ctx))
+    ctx.with_resource(redirect_stdout(SafeStream(stream)))
 
 
 _early_option = partial(click.Option, is_eager=True, expose_value=False)

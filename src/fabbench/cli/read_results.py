@@ -30,7 +30,7 @@ from fabbench.model.log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fabbench.analysis.aggregate import Column
     from fabbench.analysis.compare import Comparison
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fabbench.logs.signs import Unread
     from fabbench.model.log import Proof
     from fabbench.model.units import Sizes
-    from fabbench.runs.inputs import Source
+    from fabbench.runs.inputs import Piece, Source
 
 
 _INPUTS = click.argument(
@@ -83,7 +83,7 @@ def parse(
     from fabbench.logs.signs import none_found
     from fabbench.report.log_report import log_writer
     from fabbench.report.templates import rendered
-    from fabbench.runs.inputs import ParseJob, Piece, read, sources_of
+    from fabbench.runs.inputs import ParseJob, read, sources_of
 
     proof = known_proof(known)
     sources = sources_of(inputs, store, proof, known["labels"])
@@ -126,10 +126,16 @@ def parse(
     sys.stdout.flush()
     if form == "text":
         terminal.end_with([rendered("parse_end.txt", logs=logs)], lines)
-    if sizes and logs and not any(piece.rows for piece in logs):
-        raise RequestError("Nothing was measured at the sizes of --size.")
+    _require_rows(sizes, logs)
     status = worst(status_of(outcomes), terminal.print_verdicts(verdicts))
     return worst(Exit.FINE if exit_zero else status, terminal.say_unread(unread))
+
+
+def _require_rows(sizes: "Sizes | None", logs: "Sequence[Piece]") -> None:
+    """Raise RequestError if no log has any of the sizes that are asked for."""
+    has_rows = any(piece.rows for piece in logs)
+    if sizes and logs and not has_rows:
+        raise RequestError("Nothing was measured at the sizes of --size.")
 
 
 def _gate_check(options: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None]":

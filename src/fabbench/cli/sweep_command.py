@@ -108,7 +108,8 @@ def diagnosis_options(line: CommandLine) -> DiagnosisOptions:
     """Return the options of the diagnosis that a command line has. Raise RequestError."""
     from fabbench.config.given import values_of
 
-    how = DiagnosisOptions(**values_of(line.given, (*declared(DiagnosisOptions), "form")))
+    names = (*declared(DiagnosisOptions), "form")
+    how = DiagnosisOptions(**values_of(line.given, names))
     if how.print_cordon and how.form not in {"text", "markdown"}:
         raise RequestError("--print-cordon prints commands, in no other format.")
     return how

@@ -13,7 +13,7 @@ from fabbench.model.patterns import lazy
 
 _BEFORE = (
     r"^(?:\[[^\]]{1,80}\](?:<\w+>)?:? ?|\([^)]{1,60}\) ?|<[^>]{1,40}>:? ?|\d[\d:.,/TZ+-]*:? |\d+: ?"
-    r"|[\w.-]{1,60}\d[\w.-]{0,60}: |(?:ERROR|CRITICAL|FATAL)(?:: | ))*?"
+    r"|(?=[A-Za-z_.-]{0,60}\d)[\w.-]{2,120}+: |(?:ERROR|CRITICAL|FATAL)(?:: | )){0,6}?"
 )
 """What launchers and loggers print before a line: tags in brackets, times, nodes and levels."""
 _EXCEPTION = lazy(
@@ -104,7 +104,7 @@ _GOES_ON = lazy(
 """What says itself that the program goes on."""
 _ANNOUNCES = lazy(
     r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$"
-    r"|(?:\bERROR\b.*|\"message\"): \{\s*$"
+    r"|^(?=.*\bERROR\b).*: \{\s*$|\"message\": \{\s*$"
 )
 """Ends of lines below which an error stands; of JSON, too."""
 _WORDS = lazy(
@@ -301,13 +301,14 @@ class FirstErrors:
         else:
             self._said.setdefault(kind, error)
 
-    def _read_frame(self, text: str) -> None:
-        """Read a frame of an error stack with a reason: the innermost comes last."""
+    def _read_frame(self, text: str, *, says: str | None) -> None:
+        """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
         goes_on_below = self.number == self._last_frame + 1
-        if goes_on_below or _STACK not in self.reasons:
+        if says and (goes_on_below or _STACK not in self.reasons):
             self._join_incident()
             self.reasons[_STACK] = self._start_of_incident or ErrorLine(self.number, text)
             self._last_frame = self.number
+        self._last_of_incident = self.number
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -318,16 +319,12 @@ class FirstErrors:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
         small = text.lower()
         may_be_error = any(map(small.__contains__, _STEMS)) or _STEM_FORMS.match(small)
-        if may_be_error:
-            self._read_death(text)
-        if not (self.followed or _USUAL_END.fullmatch(text)):
-            self.followed = text
+        self._read_end(text, may_be_death=bool(may_be_error))
+        frame = _FRAME.match(text)
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
-        elif (frame := _FRAME.match(text)) is not None:
-            if frame["says"]:
-                self._read_frame(text)
-            self._last_of_incident = self.number
+        elif frame is not None:
+            self._read_frame(text, says=frame["says"])
         elif self._is_announced or may_be_error:
             self._read_error(text)
         elif _OF_STACK.match(text):  # it belongs to the error above
@@ -335,6 +332,13 @@ class FirstErrors:
         else:
             self._count_quiet_line()
         self._above = text
+
+    def _read_end(self, text: str, *, may_be_death: bool) -> None:
+        """Keep what may stand below the last row: a death, or the first line that is not usual."""
+        if may_be_death:
+            self._read_death(text)
+        if not (self.followed or _USUAL_END.fullmatch(text)):
+            self.followed = text
 
     def _read_death(self, text: str) -> None:
         """Keep a line if it has the shape of a death, which ends a run if no row follows."""
@@ -375,23 +379,30 @@ class FirstErrors:
         if is_error and not _ADVICE.search(text) and not self._continues(text):
             self._quiet_lines = 0
             self._join_incident()
-            # No origin: that takes the form of an error.
-            kind = max(_kind_of_error(text), ErrorKind.WORDS)
-            if _REPORTS.search(text) and not _SPECIFIC.search(text):
-                kind = max(kind, ErrorKind.VAGUE)
-            error = ErrorLine(self.number, text)
-            self._hints.setdefault(kind, error)
-            # A report, or a heading of what follows, says less than the origin below it.
-            is_report = _REPORTS.search(text) or text.rstrip().endswith((":", "{"))
-            if kind is ErrorKind.WORDS and not is_report:
-                self._start_of_incident = self._start_of_incident or error
+            self._keep_words(text)
         else:
             self._count_quiet_line()
+
+    def _keep_words(self, text: str) -> None:
+        """Keep a line that has words of an error, as what it says least."""
+        # No origin: that takes the form of an error.
+        kind = max(_kind_of_error(text), ErrorKind.WORDS)
+        is_report = _REPORTS.search(text)
+        if is_report and not _SPECIFIC.search(text):
+            kind = max(kind, ErrorKind.VAGUE)
+        error = ErrorLine(self.number, text)
+        self._hints.setdefault(kind, error)
+        # A report, or a heading of what follows, says less than the origin below it.
+        is_heading = text.rstrip().endswith((":", "{"))
+        if kind is ErrorKind.WORDS and not (is_report or is_heading):
+            self._start_of_incident = self._start_of_incident or error
 
     def _continues(self, text: str) -> bool:
         """Return whether a line is inside a sentence that the line above began."""
         above = self._above.rstrip()
-        return bool(_PROSE.match(text)) and len(above) >= _FULL_LINE and above[-1:].isalpha()
+        if len(above) < _FULL_LINE or not above[-1].isalpha():
+            return False
+        return _PROSE.match(text) is not None
 
     def _join_incident(self) -> None:
         """Count a line about an error to its incident: far below the last one a new one begins."""

@@ -145,12 +145,13 @@ def _with_first_error(log: Log, record: Record) -> Log:
     # It is explained: by ranks that wait, by what starts a failure, or by what quotes the line.
     if is_hang or _any_starts_a_failure(errors) or _without(quoting, unexplained):
         return log
-    # That a process ended does not say why: any words of an error say more.
-    if not line and all(each.is_report for each in errors):
-        line = "" if _is_overcome(record.hint, errors) else quoted(record.hint)
-    # A line that only follows, or says no more than that it failed, says less than a known error.
     are_reports = all(each.is_report for each in errors)
-    if errors and (not line or (follows if are_reports else says_little)(line)):
+    # That a process ended does not say why: any words of an error say more.
+    if not line and are_reports and not _is_overcome(record.hint, errors):
+        line = quoted(record.hint)
+    # A line that only follows, or says no more than that it failed, says less than a known error.
+    says_less = follows if are_reports else says_little
+    if errors and (not line or says_less(line)):
         return log
     known_ones = _without(log.findings, unexplained)
     return replace(log, findings=(*known_ones, _first_error(log, line)))
@@ -158,7 +159,8 @@ def _with_first_error(log: Log, record: Record) -> Log:
 
 def _is_overcome(hint: str, errors: Sequence[Cause]) -> bool:
     """Return whether what a program goes on after says less than an error stack of MPI."""
-    return goes_on(hint) and any(_REASON.search(each.finding.line) for each in errors)
+    lines = [each.finding.line for each in errors]
+    return goes_on(hint) and any(map(_REASON.search, lines))
 
 
 def _any_starts_a_failure(errors: Sequence[Cause]) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.benchmarks.mpi_transport import WORDS, TransportLines
 from fabbench.evidence import known_errors, transport
+from fabbench.evidence.first_error import ErrorLine
 from fabbench.evidence.hangs import join
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
@@ -583,17 +584,20 @@ def _give_messages_to_tables(groups: Sequence[StreamGroup]) -> None:
     for group in groups:
         if group.current is not None:
             continue
-        death = group.evidence.errors.death
+        _give_death(group.evidence.errors.death, with_table)
         # A time limit, a signal, or a library or launcher that died.
-        says_end = any(message.kind < Kind.NOT_STARTED for message in group.messages)
-        for other in with_table:
-            errors = other.evidence.errors
-            if death and death.number > errors.number:  # below the table
-                errors.death = death
-            if says_end:
+        if any(message.kind < Kind.NOT_STARTED for message in group.messages):
+            for other in with_table:
                 other.messages += group.messages
-        if says_end:
             group.messages = []
+
+
+def _give_death(death: ErrorLine | None, groups: Sequence[StreamGroup]) -> None:
+    """Give the line of a death to the tables that it stands below."""
+    for group in groups:
+        errors = group.evidence.errors
+        if death and death.number > errors.number:
+            errors.death = death
 
 
 def _is_read(group: StreamGroup) -> bool:

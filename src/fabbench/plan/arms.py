@@ -1,5 +1,6 @@
 """The arms of a tune: variants that differ from the default in variables, from records."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -34,17 +35,11 @@ def arms_of(given: str, benchmark: str, fabric: str = "") -> tuple[Variant, ...]
     """
     path = Path(given)
     try:
-        if path.suffix == ".toml":
-            known = records.parse(path.read_text("utf-8-sig"), path.name, ArmRecord)
-        else:
-            known = records.load("fabbench.catalog", "arms.toml", ArmRecord)
-        found = [each for each in known if benchmark in (each.benchmarks or (benchmark,))]
-        if path.suffix != ".toml" and found:
-            one_named("set of variants", given, dict.fromkeys(each.set for each in found))
-            found = [each for each in found if each.set == given]
-        found = [each for each in found if fabric in (each.fabrics or (fabric,))]
+        arms = _arms_of_file if path.suffix == ".toml" else _set
+        known = arms(given, benchmark)
     except (OSError, TypeError, ValueError) as error:
         raise RequestError(f"{path}: {error}.", hint="docs/tune.md shows the format.") from None
+    found = [each for each in known if fabric in (each.fabrics or (fabric,))]
     if not found:
         raise RequestError(
             f"{path} has no variants for {benchmark} on this fabric.",
@@ -56,3 +51,21 @@ def arms_of(given: str, benchmark: str, fabric: str = "") -> tuple[Variant, ...]
     for each in found:
         check_name(each.name)
     return tuple(Variant(name=each.name, env=each.env) for each in found)
+
+
+def _arms_of_file(name: str, benchmark: str) -> list[ArmRecord]:
+    path = Path(name)
+    known = records.parse(path.read_text("utf-8-sig"), path.name, ArmRecord)
+    return _arms_for(benchmark, known)
+
+
+def _set(name: str, benchmark: str) -> list[ArmRecord]:
+    """Return the arms of a set of ours. Raise RequestError."""
+    found = _arms_for(benchmark, records.load("fabbench.catalog", "arms.toml", ArmRecord))
+    if found:
+        one_named("set of variants", name, dict.fromkeys(each.set for each in found))
+    return [each for each in found if each.set == name]
+
+
+def _arms_for(benchmark: str, known: Iterable[ArmRecord]) -> list[ArmRecord]:
+    return [each for each in known if benchmark in (each.benchmarks or (benchmark,))]

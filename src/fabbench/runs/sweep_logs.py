@@ -198,13 +198,12 @@ def _not_compared(results: Sequence[SweepResult]) -> str:
         in_all.append(always)
         compared += [test - always for test in tests]
     elsewhere = set[str]().union(*compared)
-    alone = {
-        pair_text(sorted(each), rail="")
-        for each in in_all
-        # Of a test of many nodes, it is enough that these are compared elsewhere.
-        if each - elsewhere or (len(each) == 2 and each not in compared)
-    }
-    if not alone or len(elsewhere.union(*in_all)) < 3:  # two are too few to compare
+    # Of a test of many nodes, it is enough that these are compared elsewhere.
+    only_here = [each for each in in_all if each - elsewhere]
+    only_pairs = [each for each in in_all if len(each) == 2 and each not in compared]
+    alone = {pair_text(sorted(each), rail="") for each in (*only_here, *only_pairs)}
+    every_node = elsewhere.union(*in_all)
+    if not alone or len(every_node) < 3:  # two are too few to compare
         return ""
     return f"the speed of {listed(sorted(alone))}, without which there is no test of the kind"
 
@@ -283,7 +282,8 @@ def _zeros(entry: Log, metric: str) -> Iterator[_Row]:
 def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:
     """Return the row of the largest size, the client side of a pair, and the worst NIC."""
     # Both sides print.
-    of_client = [row for row in rows if row[0].labels.get("side") == "client"]
+    sides = [point.labels.get("side") for point, _ in rows]
+    of_client = [row for row, side in zip(rows, sides, strict=True) if side == "client"]
     counting = of_client or rows
     size = max(point.size for point, _ in counting)
     largest = [row for row in counting if row[0].size == size]

@@ -119,9 +119,8 @@ def _out_of_time(readings: Readings, suspects: Sequence[Suspect]) -> str:
     Those of a bad node are explained by it.
     """
     bad = _nodes_of(suspects, SuspectKind.NODE)
-    left = [
-        each for each in (*readings.hung, *readings.hung_once) if bad.isdisjoint(each.test.nodes)
-    ]
+    hung = (*readings.hung, *readings.hung_once)
+    left = [each for each in hung if bad.isdisjoint(each.test.nodes)]
     if not left:
         return ""
     tests = listed(distinct(str(each.test) for each in left))
@@ -342,11 +341,9 @@ def _too_noisy(fitted: Fit) -> str:
     """
     if fitted.noise <= -fitted.tolerated:
         return ""
-    slower = -math.expm1(fitted.tolerated)
-    return (
-        f"The tests differ by ± {fitted.noise:.0%}: nodes that are {slower:.0%} slower would not "
-        "show."
-    )
+    noise = format(fitted.noise, ".0%")
+    slower = format(-math.expm1(fitted.tolerated), ".0%")
+    return f"The tests differ by ± {noise}: nodes that are {slower} slower would not show."
 
 
 def _most_slow(fitted: Fit) -> str:
@@ -413,7 +410,8 @@ def too_coarse(metric: str, rounded: Iterable[float], tolerance: float) -> str:
     typical = parts[len(parts) // 2] if parts else 0.0
     if typical <= tolerance * _EXACT:  # a digit that is as large as the tolerance still shows it
         return ""
-    how = f"half of its last printed digit is {typical:.0%}"
+    half = format(typical, ".0%")
+    how = f"half of its last printed digit is {half}"
     if typical > 1:  # `rounded_part` is 2 of what is printed as 0
         how = "most tests print it as 0"
     percent = format(tolerance, ".0%")
