@@ -174,7 +174,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
     missing = missing_end(sizes, first=first_size, last=largest)
     record.is_at_end = max(sizes, default=-1) == (largest or _USUAL_END)
     skipped = [f"IMB said: {note.value}" for note in execution.notes]
-    record.incomplete = next(filter(None, (*skipped, record.incomplete, missing)), "")
+    reasons = (*skipped, record.incomplete, missing)
+    record.incomplete = next(filter(None, reasons), "")
     return rows
 
 

@@ -179,9 +179,6 @@ _FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfa
 """A frame of MPICH's error stack; it may say more than that a call failed."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
-_PROSE = lazy(r"[a-z]+,? [a-z]")
-# Characters of a line of prose that may have been broken
-_FULL_LINE = 55
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
 _STACK = "stack"
@@ -376,7 +373,7 @@ class FirstErrors:
     def _read_words(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
         is_error = _WORDS.search(text) or _ENDED.search(text)
-        if is_error and not _ADVICE.search(text) and not self._continues(text):
+        if is_error and not _ADVICE.search(text):
             self._quiet_lines = 0
             self._join_incident()
             self._keep_words(text)
@@ -396,13 +393,6 @@ class FirstErrors:
         is_heading = text.rstrip().endswith((":", "{"))
         if kind is ErrorKind.WORDS and not (is_report or is_heading):
             self._start_of_incident = self._start_of_incident or error
-
-    def _continues(self, text: str) -> bool:
-        """Return whether a line is inside a sentence that the line above began."""
-        above = self._above.rstrip()
-        if len(above) < _FULL_LINE or not above[-1].isalpha():
-            return False
-        return _PROSE.match(text) is not None
 
     def _join_incident(self) -> None:
         """Count a line about an error to its incident: far below the last one a new one begins."""

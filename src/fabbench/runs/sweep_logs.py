@@ -190,22 +190,24 @@ def _not_compared(results: Sequence[SweepResult]) -> str:
     A node that all tests of what they measured have, or a test that is the only one of the kind:
     nothing tells whether they are slow.
     """
-    measured = ((each.series, {*each.test.nodes}) for each in results if each.is_measured)
+    measured = ((each.series, each.test) for each in results if each.is_measured)
     in_all: list[set[str]] = []
     compared: list[set[str]] = []
-    for tests in gathered(measured).values():
+    for of_series in gathered(measured).values():
+        tests = [{*each.nodes} for each in of_series]
         always = set.intersection(*tests)
         in_all.append(always)
         compared += [test - always for test in tests]
     elsewhere = set[str]().union(*compared)
     # Of a test of many nodes, it is enough that these are compared elsewhere.
-    only_here = [each for each in in_all if each - elsewhere]
-    only_pairs = [each for each in in_all if len(each) == 2 and each not in compared]
-    alone = {pair_text(sorted(each), rail="") for each in (*only_here, *only_pairs)}
+    nodes_only = [each for each in in_all if each - elsewhere]
+    pairs_only = [each for each in in_all if len(each) == 2]
+    left = [each for each in (*nodes_only, *pairs_only) if each not in compared]
+    names = {pair_text(sorted(each), rail="") for each in left}
     every_node = elsewhere.union(*in_all)
-    if not alone or len(every_node) < 3:  # two are too few to compare
+    if not names or len(every_node) < 3:  # two are too few to compare
         return ""
-    return f"the speed of {listed(sorted(alone))}, without which there is no test of the kind"
+    return f"the speed of {listed(sorted(names))}, without which there is no test of the kind"
 
 
 def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
@@ -281,14 +283,16 @@ def _zeros(entry: Log, metric: str) -> Iterator[_Row]:
 
 def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:
     """Return the row of the largest size, the client side of a pair, and the worst NIC."""
-    # Both sides print.
-    sides = [point.labels.get("side") for point, _ in rows]
-    of_client = [row for row, side in zip(rows, sides, strict=True) if side == "client"]
+    of_client = [row for row in rows if _is_of_client(row[0])]  # both sides print
     counting = of_client or rows
     size = max(point.size for point, _ in counting)
     largest = [row for row in counting if row[0].size == size]
     worst = max if metric.lower_is_better else min
     return worst(largest, key=itemgetter(1))
+
+
+def _is_of_client(point: Point) -> bool:
+    return point.labels.get("side") == "client"
 
 
 def _in_common(log: Log, point: Point | None) -> str:

@@ -188,13 +188,9 @@ def test_what_follows_from_another_end_is_first_where_nothing_else_is(
     assert first_of(lines) == first
 
 
-PROSE = "This is a sentence that a library broke behind its eightieth character, and so it"
-
-
 @pytest.mark.parametrize(
     ("lines", "first"),
     [
-        ([PROSE, "fails to say more than that", "cannot open x"], "cannot open x"),
         (["Fatal error in F: Other MPI error, error stack:", "F(1)....: F() failed"], "Fatal"),
         (
             ["Fatal error, error stack:", "F(1)..: F() failed", "g(2): PMI is not there"],

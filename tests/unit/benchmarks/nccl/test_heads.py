@@ -98,16 +98,6 @@ def test_what_stands_before_every_row_is_a_label(label: str) -> None:
     assert (log.outcome, figures(log)) == (Outcome.OK, figures(PLAIN))
 
 
-@pytest.mark.parametrize("figures_of_side", ["20.1 nan nan 0", "-nan 1.0 -nan 0"])
-def test_a_row_without_a_rate_is_missing(figures_of_side: str) -> None:
-    _, row, *_ = ROW.findall(WHOLE)
-    size, count, *_ = row.split()
-    side = " ".join([figures_of_side] * 2)
-    log = read_one(WHOLE.replace(row, f"{size} {count} float sum -1 {side}"))
-    assert log.outcome is Outcome.TRUNCATED
-    assert int(size) not in {point.size for point in log.points}
-
-
 def test_what_stands_before_some_rows_is_damage() -> None:
     log = read_one(ROW.sub(lambda row: "[STAT]:" + row[0].lstrip(), WHOLE, count=2))
     assert (log.outcome, len(log.damaged)) == (Outcome.TRUNCATED, 2)
