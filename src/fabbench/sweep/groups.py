@@ -225,7 +225,7 @@ def _grouping(of: Ints) -> Grouping:
 
 
 def _letter(number: int) -> str:
-    """Return the name of a group: A to Z, then AA to ZZ."""
+    """Return the name of a group: A to Z, then AA, BB and so on."""
     letters = ascii_uppercase[number % 26] * (1 + number // 26)
     return f"group {letters}"
 
