@@ -66,7 +66,6 @@ def stored(store: Path) -> list[StoredRun]:
     return sorted(map(StoredRun, runs(store)), key=lambda run: run.path.name)
 
 
-@pytest.mark.slow
 def test_what_is_faster_is_confirmed_and_written(tmp_path: Path) -> None:
     store = tmp_path / "store"
     settings = tmp_path / "tuned.yaml"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fabbench.model.plan import Variant
+    from fabbench.runs.run import HowToRun
 
 _USUAL = {"osu": "osu", "pingpong": "pingpong"}  # Benchmark → its set of variants
 _IN_CSV = {"NCCL_ALGO", "NCCL_PROTO"}
@@ -90,12 +91,12 @@ class TuneCommand(RunCommand):
 
         def measure(held: Allocation) -> tuple[Tune, list[str]]:
             """Say what each run shows when it has ended; return the last, and the rows of a CSV."""
-            more: Any = {"notify": terminal.notify, "watching": watch, "held": held}
-            for made in tunes(request, arms, line.resumed, by_size=form == "csv", **more):
+            how: HowToRun = {"notify": terminal.notify, "watching": watch, "held": held}
+            for made in tunes(request, arms, line.resumed, by_size=form == "csv", **how):
                 said = template("tune.txt").render(made=made)
                 for each in said.splitlines():
                     terminal.write_line(each, err=settings_only)
-            return made, rows(made, **more)
+            return made, rows(made, **how)
 
         later = work_of_choices(request.work) if form == "csv" else None
         with interruptible():

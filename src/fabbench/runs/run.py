@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, compare
@@ -167,6 +167,14 @@ class RunResult:
             self.verdict.status if self.verdict else Exit.FINE,
             *(error.exit for error in errors if isinstance(error, FabbenchError)),
         )
+
+
+class HowToRun(TypedDict):
+    """What else `run` needs: how a run is shown, and the machines that it has."""
+
+    notify: Notify
+    watching: Watching
+    held: Allocation
 
 
 def run(  # noqa: PLR0913 - a run, how it is shown, and where it goes on

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from fabbench.analysis.compare import compare, pair_of
 from fabbench.analysis.progress import ALLOWED
@@ -29,7 +29,7 @@ from fabbench.plan.arms import DEFAULT
 from fabbench.plan.request import RunRequest
 from fabbench.runs.execute import Logs, on_machines
 from fabbench.runs.load_columns import stored_columns
-from fabbench.runs.run import Columns, RunResult, needs_of, require_startable, run
+from fabbench.runs.run import Columns, HowToRun, RunResult, needs_of, require_startable, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import same_nodes
 from fabbench.runs.tuned_settings import measured_with
@@ -87,12 +87,12 @@ def tunes(
     resumed: StoredRun | None,
     *,
     by_size: bool,
-    confirms: bool,
-    **more: Any,
+    confirms: bool = False,
+    **how: Unpack[HowToRun],
 ) -> Iterator[Tune]:
     """Measure arms, then what won, in fresh executions; yield each run when it has ended.
 
-    One that goes on has the arms that it had. Raise as `run` does, for which `more` is.
+    One that goes on has the arms that it had. Raise as `run` does, for which `how` is.
     """
     if resumed is not None:
         confirms = resumed.name.startswith(CONFIRMS)
@@ -102,12 +102,12 @@ def tunes(
     names = tuple(arm.name for arm in arms)
     tuning = Tuning(arms=names, maximum=adaptive.max_repeats)
     steering = partial(in_turn, tuning, steered.metric, adaptive.seconds)
-    result = run(steered, resume=resumed, steering=steering, **more)
+    result = run(steered, resume=resumed, steering=steering, **how)
     made = Tune(steered, tuning, result, confirms, by_size)
     yield made
     if made.winners and not confirms:
         again = replace(request, name=CONFIRMS + result.id)
-        yield from tunes(again, made.winners, None, by_size=by_size, confirms=True, **more)
+        yield from tunes(again, made.winners, None, by_size=by_size, confirms=True, **how)
 
 
 def on_held_machines(

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from fabbench.analysis.tuning import TunedSize
 from fabbench.model.errors import MachineError
 from fabbench.model.log import Log
 from fabbench.model.patterns import lazy
 from fabbench.plan.arms import DEFAULT
-from fabbench.runs.run import run
+from fabbench.runs.run import HowToRun, run
 from fabbench.runs.tune import Tune, with_arms
 
 # All that NCCL asks a tuner for, as the file and as nccl-tests name them
@@ -40,16 +40,16 @@ Choices: TypeAlias = dict[TunedSize, str]
 """Size → algorithm, protocol and channels, as the file has them."""
 
 
-def rows(made: Tune, **more: Any) -> list[str]:
+def rows(made: Tune, **how: Unpack[HowToRun]) -> list[str]:
     """Return the rows for what leads in a confirmation, after a run that shows NCCL's own choices.
 
-    None where sizes have no winners of their own. The first row that fits counts. `more` is for
+    None where sizes have no winners of their own. The first row that fits counts. `how` is for
     `run`. Raise MachineError if a log does not show what a row needs.
     """
     if not (made.by_size and made.winners):
         return []
     try:
-        return _rows(made, more)
+        return _rows(made, how)
     except BaseException as error:
         path = shlex.quote(str(made.result.path))
         error.add_note(f"What won is stored. To go on: fabbench run --resume {path}")
@@ -70,12 +70,12 @@ def work_of_choices(work: Any) -> Any:
     )
 
 
-def _rows(made: Tune, more: Any) -> list[str]:
+def _rows(made: Tune, how: HowToRun) -> list[str]:
     leaders = made.tuning.leaders
     work = work_of_choices(made.request.work)
     name = "choices-" + made.result.id
     once = replace(made.request, name=name, work=work, adaptive=None, repeats=1)
-    usual = run(with_arms(once, ()), **more)
+    usual = run(with_arms(once, ()), **how)
     if usual.interrupted:
         raise KeyboardInterrupt
     if usual.status:
