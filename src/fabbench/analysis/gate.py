@@ -119,12 +119,21 @@ def _gate_remarks(
 
 
 def _columns_without_metric(gate: Gate, pair: _Inputs) -> list[str]:
-    """Return the columns that lack the metric of a gate and need it."""
+    """Return the columns that lack the metric of a gate and need it, with those they have."""
     if gate.is_ratio:  # of whatever metric the comparison has
         return []
     metric = gate.metric.name
     needed = pair if gate.needs_baseline else pair[:1]
-    return [column.label for column, rows in needed if metric not in rows.metrics()]
+    return [
+        _with_metrics(column.label, rows.metrics())
+        for column, rows in needed
+        if metric not in rows.metrics()
+    ]
+
+
+def _with_metrics(label: str, metrics: Iterable[str]) -> str:
+    there = ", ".join(sorted(metrics))
+    return f"{label} (it has {there})" if there else label
 
 
 def _result(gate: Gate, remarks: Sequence[_Remark], *, trusted: bool) -> GateResult:

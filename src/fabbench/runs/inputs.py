@@ -142,6 +142,18 @@ def _is_readable(file: str) -> bool:
     return False
 
 
+def require_names(names: Sequence[str]) -> None:
+    """Raise RequestError if an input has no name, or standard input is to be read twice."""
+    if "" in names:  # which is no name of this directory: an unset variable of a script
+        raise RequestError(
+            "An input has no name.", hint="Pass a file, a directory, - or a run of the store."
+        )
+    if names.count("-") > 1:
+        raise RequestError(
+            "- is given twice: standard input can be read once.", hint="Save it to a file first."
+        )
+
+
 def sources_of(
     names: Iterable[str],
     store: Path,
@@ -155,10 +167,7 @@ def sources_of(
     only runs, or for a wrong number of labels.
     """
     names = list(names)
-    if "" in names:  # which is no name of this directory: an unset variable of a script
-        raise RequestError(
-            "An input has no name.", hint="Pass a file, a directory, - or a run of the store."
-        )
+    require_names(names)
     if labels and len(labels) != len(names):
         given = counted(len(labels), "label")
         wanted = counted(len(names), "input")

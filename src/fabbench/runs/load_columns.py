@@ -35,7 +35,14 @@ from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import Sizes, format_size, format_sizes
 from fabbench.plan import STORE
-from fabbench.runs.inputs import Source, listed_files, read_source, require_logs, sources_of
+from fabbench.runs.inputs import (
+    Source,
+    listed_files,
+    read_source,
+    require_logs,
+    require_names,
+    sources_of,
+)
 from fabbench.runs.parse_file import parse_together, within
 
 if TYPE_CHECKING:
@@ -89,6 +96,7 @@ def load(
             hint="Pass --fabric once for all, or once per input, in order (`any`: not judged).",
         )
     arguments = list(map(str, inputs))
+    require_names(arguments)
     sources = [sources_of([argument], store) for argument in arguments]
     require_logs(list(chain.from_iterable(sources)), known)
     loaded: list[Column] = []
@@ -491,8 +499,10 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
 
     Equal labels get the source, and then a number.
 
-    Raise RequestError if the numbers of labels and columns differ.
+    Raise RequestError if the numbers of labels and columns differ, or a label is empty.
     """
+    if "" in labels:
+        raise RequestError("A label is empty.", hint="Pass --label with a name for each column.")
     if labels and len(labels) != len(columns):
         names = ", ".join(column.label for column in columns)
         given = counted(len(labels), "label")

@@ -253,7 +253,7 @@ def test_a_tolerance_needs_a_baseline() -> None:
         ("busbw@2K..512K:5%", "busbw from 2 KB to 512 KB could"),
         ("busbw@1M,2G,3G..4G>=1GB/s", "busbw at 2 GB and from 3 GB to 4 GB could"),
         ("ratio@1M,2G>=0.01", "ratio at 2 GB could"),
-        ("latency:5%", "latency in new and old."),
+        ("latency:5%", "latency in new (it has busbw) and old (it has busbw)."),
     ],
 )
 def test_a_gate_that_matched_no_data_is_breached(gate: str, why: str) -> None:
