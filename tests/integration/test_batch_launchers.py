@@ -12,6 +12,7 @@ import pytest
 from fabbench.model.log import Outcome
 from tests.support import slurm_runs
 from tests.support.batch_launchers import BatchLauncher, Queue, Sky, Slurm
+from tests.support.ssh_faults import sizes
 from tests.support.tiers import sampled
 
 LOCAL, LAB, SLOW = pytest.mark.local, pytest.mark.lab, pytest.mark.slow
@@ -77,7 +78,7 @@ def test_rows_come_as_it_measures_and_an_interrupt_cancels_it(
     assert "Interrupted" in run.err
     (log,) = launcher.logs
     assert log.outcome is Outcome.TRUNCATED
-    assert 2 <= len(log.points) < 8
+    assert 2 <= len(sizes(log)) < 8
 
 
 @pytest.mark.parametrize("how", ["lose", pytest.param("cancel", marks=SLOW)])
@@ -103,7 +104,7 @@ def test_what_a_time_limit_ends_is_a_timeout(launcher: BatchLauncher) -> None:
         launcher.end("expire")
         assert run.ends(240) == 4, run.err
     (log,) = launcher.logs
-    assert (log.outcome, len(log.points) >= 2) == (Outcome.TIMEOUT, True), log.reason
+    assert (log.outcome, len(sizes(log)) >= 2) == (Outcome.TIMEOUT, True), log.reason
 
 
 def test_a_queue_that_is_full_is_waited_for_and_said(launcher: BatchLauncher) -> None:
