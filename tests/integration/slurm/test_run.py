@@ -10,7 +10,7 @@ from _pytest.mark.structures import ParameterSet
 
 from fabbench.model.log import Outcome
 from fabbench.runs.store import StoredRun, runs
-from tests.support.host_fixtures import Labs, standin
+from tests.support.host_fixtures import STANDIN, Labs, standin
 from tests.support.hosts import HOME, Lab
 from tests.support.hosts.host import PATH
 from tests.support.hosts.slurm import await_idle
@@ -26,6 +26,7 @@ from tests.support.slurm_runs import (
     pingpong,
     rendered,
     run,
+    state,
     taken,
     the_job,
     without_command,
@@ -208,6 +209,17 @@ def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said
 
 
 @pytest.mark.slow
+def test_a_job_waits_for_others_and_says_so(lab: Labs) -> None:
+    hosts = site(lab)
+    with taken(hosts[0], "-N3"), nothing_left(hosts):
+        done = run(hosts, nccl("--no-efa", "--start-timeout", "12"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "(Resources)" in done.stderr
+    assert "after 12 s" in done.stderr
+    assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
+
+
+@pytest.mark.slow
 def test_drained_nodes_are_named(lab: Labs) -> None:
     hosts = site(lab)
     for name in ("node1", "node2"):
@@ -223,6 +235,19 @@ def test_drained_nodes_are_named(lab: Labs) -> None:
     assert "node1 (drain+idle: fan broken" in done.stderr
     assert checked.returncode == 3
     assert "fan broken" in checked.stdout
+
+
+@pytest.mark.slow
+def test_a_program_that_is_not_there_is_named(lab: Labs) -> None:
+    hosts = site(lab)
+    words = [word.replace(str(STANDIN), "/nowhere") for word in nccl("--no-efa")]
+    with nothing_left(hosts):
+        done = run(hosts, words)
+    assert done.returncode == 4
+    log = the_log(hosts, "tcp")
+    assert log.outcome is Outcome.FAILED
+    # Slurm may end the step before the shell's own line has come: the status says it, too.
+    assert "program-missing" in {found.code for found in log.findings}
 
 
 @pytest.mark.slow
