@@ -75,7 +75,13 @@ class _ExecutionProgress:
         stopped = ""
         if not self.status:  # else a step that failed is why nothing follows
             stopped = self.stopped or self._cut_off(len(execution.steps))
-        return Ending(status=self.status, stopped=stopped, planned_sizes=execution.planned_sizes)
+        # The script outlives its steps: what ends it, or its output, is the end of its job.
+        return Ending(
+            status=self.status,
+            stopped=stopped,
+            lost=bool(stopped),
+            planned_sizes=execution.planned_sizes,
+        )
 
     def _cut_off(self, planned: int) -> str:
         """Return where the output ends before all planned steps have; empty: it does not."""
@@ -150,15 +156,10 @@ class JobAllocation:
         rendering: Rendering,
         name: str,
         follow: Follow,
-        *,
-        waits_for_start: bool = False,
     ) -> None:
         """`name` is the file under which the document is kept with the run.
 
         `follow` submits the document, and yields the lines of the job.
-
-        With `waits_for_start`, `submit` waits for the first step: a job that never starts is no
-        execution.
         """
         self.inventory = inventory
         self._rendering = rendering
@@ -166,7 +167,6 @@ class JobAllocation:
         self._follow = follow
         self._lines: Lines | None = None  # None: nothing was submitted
         self._demux = Demux(lines=())
-        self._waits_for_start = waits_for_start
         self.machines: Sequence[RemoteHost] = ()  # Whose agents see other runs in its job
         self._documents: Documents = {}  # `name` → what was submitted, without secrets
 
@@ -176,16 +176,21 @@ class JobAllocation:
         return self._documents
 
     def submit(self, source: RenderInput) -> None:
-        """Render the plan and submit it; see `fabbench.launchers.BatchAllocation`."""
+        """Render the plan and submit it; see `fabbench.launchers.BatchAllocation`.
+
+        Wait for its first step: a job that never starts is no execution.
+        """
         require_names(source.plan)  # of devices: a job's nodes were not asked for theirs
         self._documents = {self._name: self._rendering.render(redacted(source))}
-        self._start(source)
+        lines = self._start(source)
+        first = [*until_started(lines)]
+        self._demux = Demux(chain(first, lines))
 
-    def _start(self, source: RenderInput) -> None:
-        """Submit the document of a plan, whose lines `execute` then yields."""
+    def _start(self, source: RenderInput) -> Lines:
+        """Submit the document of a plan, and return its lines, which `execute` then yields."""
         self._lines = self._follow(self._rendering.render(source))
-        first = [*until_started(self._lines)] if self._waits_for_start else []
-        self._demux = Demux(chain(first, self._lines))
+        self._demux = Demux(self._lines)
+        return self._lines
 
     def execute(self, execution: Execution) -> ExecutionLines:
         """Yield the lines of an execution; return how it ended."""

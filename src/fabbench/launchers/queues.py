@@ -70,6 +70,7 @@ class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     unknown: str
     nodes: str
     why: str
+    ended: str
     cancel: Words
 
 
@@ -168,6 +169,8 @@ class QueueJob(Job):
                 time.sleep(_POLL_S)
         if not yielded:
             raise self.reason()
+        if ended := _first_group(self._record.ended, self._shown):
+            yield ended  # the system's own words, as `fabbench.evidence` knows them
 
     def _lines_after(self, count: int, *, whole: bool) -> list[str]:
         """Return the lines of the output after the first `count`.
@@ -184,11 +187,9 @@ class QueueJob(Job):
 
     @override
     def reason(self) -> MachineError:
-        command = shlex.join(self._command(self._record.show))
-        where = self._login.name
         return MachineError(
             f"{self} ended before its script printed anything.",
-            hint=f"Check {command} on {where}, and the job's own output.",
+            hint=f"The output that {self.system} itself keeps of it may say why.",
         )
 
     @override
@@ -239,7 +240,7 @@ class QueueRendering(_OfBatchSystem, Rendering):
         target = source.script_target(
             f"{system.hosts}\n",
             head=source.command + directives,
-            opening=f"{opening}exec >{OUTPUT} # as it comes, and not when the job has ended\n",
+            opening=f"{opening}exec &>{OUTPUT} # as it comes, and not when the job has ended\n",
         )
         return script(source.plan, target)
 

@@ -161,7 +161,7 @@ class SkyPilotLauncher(Launcher):
         )
         with SkyCluster(settings) as cluster:
             follow_job = partial(follow, SkyJob(cluster))
-            allocation = JobAllocation(inventory, rendering, FILE, follow_job, waits_for_start=True)
+            allocation = JobAllocation(inventory, rendering, FILE, follow_job)
             with closing(allocation):
                 yield allocation
 

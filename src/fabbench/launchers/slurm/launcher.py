@@ -204,9 +204,7 @@ class SlurmLauncher(Launcher):
             else:
                 inventory, _ = _select_nodes(target, needs, login_node)
                 follow_script = partial(follow, _new_job(target, login_node))
-            allocation = JobAllocation(
-                inventory, rendering_named("slurm"), FILE, follow_script, waits_for_start=True
-            )
+            allocation = JobAllocation(inventory, rendering_named("slurm"), FILE, follow_script)
             allocation.machines = (login_node.agent,)
             with closing(allocation):
                 yield allocation

@@ -4,15 +4,18 @@ A cluster is this machine, and a job is the task's run text in a bash.
 
 What it knows is in the folder SKY_STANDIN: `cluster` while there is one, and `calls`, a line for
 each call. Files there let it misbehave: `launch` has the error that a launch ends with, `down` how
-many times tearing down fails, `break` after how many lines a log breaks off once; with `hang` a
-launch takes for ever, with `mute` a log has no last line.
+many times tearing down fails, `break` after how many lines a log breaks off once, `ended` the
+status of a job that did not end well; with `hang` a launch takes for ever, with `mute` a log has no
+last line. The process of the newest job is in `pid`.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +23,7 @@ from typing import Any
 
 __version__ = os.environ.get("SKY_VERSION", "0.14.1")
 _FOLDER = Path(os.environ["SKY_STANDIN"])
-_JOBS: dict[int, "Task"] = {}
-_ENDED: dict[int, int] = {}
+_JOBS: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 class ResourcesUnavailableError(Exception):
@@ -36,6 +38,7 @@ class JobStatus(Enum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    FAILED_DRIVER = "FAILED_DRIVER"
 
 
 class Task:
@@ -91,8 +94,45 @@ def launch(task: Task, cluster_name: str, **options: Any) -> Any:
 
 def _submit(task: Task) -> tuple[int, object]:
     number = len(_JOBS) + 1
-    _JOBS[number] = task
+    variables = {"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "127.0.0.1"}
+    with _log_of(number).open("w") as log:
+        _JOBS[number] = subprocess.Popen(
+            ["bash", "-c", task.config["run"]],
+            env={**os.environ, **task.envs, **task.secrets, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    (_FOLDER / "pid").write_text(str(_JOBS[number].pid))
     return number, object()
+
+
+def _log_of(number: int) -> Path:
+    return _FOLDER / f"log-{number}"
+
+
+def _end_jobs() -> None:
+    for job in _JOBS.values():
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGTERM)
+        job.wait()
+
+
+def _lines(number: int) -> Iterator[str]:
+    """Yield the lines that a job prints until it has ended."""
+    line = ""
+    with _log_of(number).open() as log:
+        while True:
+            has_ended = _JOBS[number].poll() is not None
+            line += log.readline()
+            if line.endswith("\n"):
+                yield line.rstrip("\n")
+                line = ""
+            elif has_ended:
+                return
+            else:
+                time.sleep(0.05)
 
 
 def get(request: Any) -> Any:
@@ -110,40 +150,22 @@ def tail_logs(
     assert follow
     assert not preload_content
     _call("logs", cluster_name, job_id)
-    task = _JOBS[job_id]
-    env = {
-        **os.environ,
-        **task.envs,
-        **task.secrets,
-        "SKYPILOT_NODE_RANK": "0",
-        "SKYPILOT_NODE_IPS": "127.0.0.1",
-    }
-    log = _FOLDER / f"log-{job_id}"
-    if job_id not in _ENDED:
-        with log.open("w") as file:
-            argv = ["bash", "-c", task.config["run"]]
-            done = subprocess.run(argv, env=env, stdout=file, stderr=subprocess.STDOUT, check=False)
-        _ENDED[job_id] = done.returncode
     yield "\x1b[2m└── \x1b[0mJob started. Streaming logs...\n"
-    for number, line in enumerate(log.read_text().splitlines()):
+    for number, line in enumerate(_lines(job_id)):
         if _set("break") == str(number):
             (_FOLDER / "break").unlink()
             raise ConnectionError("the stream broke")
         yield f"\x1b[36m(task, pid=1)\x1b[0m {line}\n"
-    if _ENDED[job_id]:
+    if code := _JOBS[job_id].wait():
         yield "srun: error: node0: task 0: Exited with exit code 4\n"
-        yield (
-            f"ERROR: \x1b[31mJob {job_id} failed with return code list:\x1b[0m "
-            f"[{_ENDED[job_id]}] \n"
-        )
+        yield (f"ERROR: \x1b[31mJob {job_id} failed with return code list:\x1b[0m [{code}] \n")
     if not (_FOLDER / "mute").exists():
         yield f"\x1b[32m✓ Job finished (status: {_status(job_id).value}).\x1b[0m\n"
     yield None
 
 
 def _status(job_id: int) -> JobStatus:
-    ended = JobStatus.CANCELLED if (_FOLDER / "cancelled").exists() else JobStatus.FAILED
-    return ended if _ENDED[job_id] else JobStatus.SUCCEEDED
+    return JobStatus(_set("ended") or "FAILED") if _JOBS[job_id].wait() else JobStatus.SUCCEEDED
 
 
 def job_status(cluster_name: str, job_ids: list[int]) -> Any:
@@ -153,7 +175,7 @@ def job_status(cluster_name: str, job_ids: list[int]) -> Any:
 
 def cancel(cluster_name: str, job_ids: list[int]) -> Any:
     _call("cancel", cluster_name, *job_ids)
-    return lambda: None
+    return _end_jobs
 
 
 def api_status(cluster_name: str) -> list[Any]:
@@ -176,6 +198,7 @@ def down(cluster_name: str) -> Any:
             raise RuntimeError("the cloud said no")
         if _set("cluster") != cluster_name:
             raise ClusterDoesNotExist(f"Cluster {cluster_name} does not exist.")
+        _end_jobs()
         (_FOLDER / "cluster").unlink()
 
     return answer
