@@ -472,7 +472,9 @@ class Execution:
 
     def are_mixed(self, rows: Sequence[Row]) -> bool:
         """Return whether the rows below one line of column names are those of several tables."""
-
+        groups = {row.line.stream.group for row in rows}
+        if len(groups) > 1:  # some of them may have lost their label, and which ones is not known
+            return True
         sweeps: dict[Hashable, list[int]] = {}  # stream and labels → sizes
         for row in rows:
             # Rows that may be those of the execution above may be so in any stream.

@@ -256,7 +256,19 @@ class LogParser:
             group.evidence.version(text)
             return []
         line = tuple.__new__(Line, (self._number, text, stream))  # at half the cost of Line()
-        return self._dispatch(group, line)
+        return self._dispatch(self._group_with_table(group), line)
+
+    def _group_with_table(self, group: StreamGroup) -> StreamGroup:
+        """Return the group whose table a line belongs to.
+
+        A line without a label may have lost it: it is of the only table that is open, if one is.
+        """
+        with_table = [other for other in self._groups.values() if other.current is not None]
+        if group is not self._group_of(NO_STREAM) or len(with_table) != 1:
+            return group
+        (only,) = with_table
+        only.evidence.errors.number = self._number
+        return only
 
     def _dispatch(self, group: StreamGroup, line: Line) -> list[Result]:
         """Offer a line to the table of fatal texts, to the current reader, then to the others.

@@ -531,7 +531,14 @@ def test_a_size_of_which_no_process_has_a_figure_is_found() -> None:
     assert record.findings == [finding("not-a-number", sizes="1 KB")]
 
 
-
+def test_rows_of_several_groups_below_one_header_are_of_several_tables() -> None:
+    reader = Reader()
+    for line in (*START, *rows(1024)):
+        reader.line(line)
+    for line in rows(2048):
+        reader.line(line, Stream("worker1"))
+    (record,) = reader.close()
+    assert (sizes(record), [each.code for each in record.findings]) == ([], ["mixed-tables"])
 
 
 def test_a_title_begins_an_execution() -> None:
