@@ -496,12 +496,13 @@ def join_processes(record: Record, processes: Iterable[Execution]) -> None:
 
     Its damaged rows are put in order, too, and sizes without a figure are found.
     """
-    points: list[tuple[int, Sequence[Point]]] = []
-    for process in processes:
-        lines = [row.line.number for row in process.rows]
-        points += zip(lines, process.points, strict=True)
-    points.sort(key=itemgetter(0))
-    record.points = [point for _, of_row in points for point in of_row]
+    by_line = [
+        (row.line.number, points)
+        for process in processes
+        for row, points in zip(process.rows, process.points, strict=True)
+    ]
+    by_line.sort(key=itemgetter(0))
+    record.points = [point for _, points in by_line for point in points]
     record.damaged.sort()
     without_figure = (point.size for point in record.points if not point.metrics)
     record.findings += consistency.unmeasured(without_figure)

@@ -136,3 +136,13 @@ def test_lines_without_a_label_are_of_the_only_open_table(
     assert [one.outcome, other.outcome] == outcomes
     assert [point.values for point in one.points] == [(1500.25e6,), (2800.5e6,)]
     assert [point.values for point in other.points] == [(rate,) for rate in rates]
+
+
+def test_rows_below_a_title_that_is_cut_are_not_of_the_table_above() -> None:
+    latency = ("# OSU Latency Test v7.4", "# Size      Latency (us)", "1024   15.25")
+    (whole,) = read(*latency, "2048   28.50")
+    (log,) = read(*latency, "# OSU Open Ms]", "2048   28.50")
+    assert (whole.outcome, len(whole.points)) == (Outcome.OK, 2)
+    assert (log.outcome, len(log.points)) == (Outcome.TRUNCATED, 1)
+    (ended,) = read(*latency, "# OSU is done")
+    assert ended.outcome is Outcome.OK

@@ -159,9 +159,9 @@ def _facts(processes: Sequence[Process]) -> MutableFacts:
     rows = [row for process in processes for row in process.rows]
     for name in ("iterations", "cpu_util"):
         cells = {row.cell(name) for row in rows} - {""}  # empty: the table has no such column
-        if len(cells) == 1:
-            cell = cells.pop()
-            facts[name] = as_fact(cell)
+        match [*cells]:
+            case [cell]:
+                facts[name] = as_fact(cell)
     return facts
 
 
