@@ -429,7 +429,7 @@ class Execution:
         Return the points of each row that counts.
         """
         damaged: list[int] = []  # positions among the rows of all tables
-        gaps: list[str] = []  # of each table, a sentence; empty: it has none
+        gap = ""  # of the first table that has one, as a sentence
         begin = 0  # the position of a table's first row
         for _, table in groupby(self.rows, key=lambda row: row.table):
             rows = [*table]
@@ -437,12 +437,12 @@ class Execution:
             damaged += (begin + at for at in odd)
             sizes = [row.size for at, row in enumerate(rows) if at not in odd]
             if self.table.is_sweep:
-                gaps.append(consistency.gap(sizes, once=self.table.ascending))
+                gap = gap or consistency.gap(sizes, once=self.table.ascending)
             begin += len(rows)
         for at in sorted(damaged, reverse=True):  # from the end: positions above stay the same
             self.damage(self.rows.pop(at).line)
             del self.points[at : at + 1]  # none where rows count only at the end
-        self.record.incomplete = next(filter(None, gaps), "")
+        self.record.incomplete = gap
         if self.table.settle is None:
             return self.points
         return [row.points() for row in self.table.settle(self)]
