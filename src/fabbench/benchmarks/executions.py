@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import assert_never
 
 from fabbench.benchmarks import LogReadings, Reader, Reading, consistency
+from fabbench.benchmarks.commands import whole_number
 from fabbench.benchmarks.events import (
     Ahead,
     Begin,
@@ -36,7 +37,6 @@ from fabbench.benchmarks.events import (
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.benchmarks.tables import (
-    COUNT,
     PASSED,
     Cells,
     Layout,
@@ -111,6 +111,10 @@ class Table:
 
     If not, rows are sentences, and their sizes a list of the user's.
     """
+
+    def record(self) -> Record:
+        """Return the record of an execution that begins."""
+        return Record(benchmark=self.benchmark, case=self.case, finished=self.finished)
 
 
 # ---------------------------------------------------------------- a line → events
@@ -326,11 +330,6 @@ class Execution:
 
     # -- rows
 
-    def consistent_row(self, printed: RowLine) -> Row | None:
-        """Return a row with its figures; None if it is damaged, or does not count."""
-        row = self.read(printed)
-        return row if row is not None and self.accepts(row) else None
-
     def read(self, printed: RowLine) -> Row | None:
         """Return a row with its figures; None if it does not count: it is of progress."""
         # A row joined of two halves has the line number of the first.
@@ -386,7 +385,12 @@ class Execution:
         )
 
     def count_row(self, row: Row) -> Sequence[Point]:
-        """Add a row; return its points, unless only the whole table shows which rows count."""
+        """Add a row, as damaged if its figures are not consistent.
+
+        Return its points; none where only the whole table shows which rows count.
+        """
+        if not self.accepts(row):
+            return ()
         self.record.wrong += row.wrong
         self.rows.append(row)
         if self.table.settle is not None:
@@ -425,7 +429,7 @@ class Execution:
         Return the points of each row that counts.
         """
         damaged: list[int] = []  # positions among the rows of all tables
-        gaps: list[str] = []  # of each table, a sentence; empty: it has none
+        gap = ""  # of the first table that has one, as a sentence
         begin = 0  # the position of a table's first row
         for _, table in groupby(self.rows, key=lambda row: row.table):
             rows = [*table]
@@ -433,12 +437,12 @@ class Execution:
             damaged += (begin + at for at in odd)
             sizes = [row.size for at, row in enumerate(rows) if at not in odd]
             if self.table.is_sweep:
-                gaps.append(consistency.gap(sizes, once=self.table.ascending))
+                gap = gap or consistency.gap(sizes, once=self.table.ascending)
             begin += len(rows)
         for at in sorted(damaged, reverse=True):  # from the end: positions above stay the same
             self.damage(self.rows.pop(at).line)
             del self.points[at : at + 1]  # none where rows count only at the end
-        self.record.incomplete = next(filter(None, gaps), "")
+        self.record.incomplete = gap
         if self.table.settle is None:
             return self.points
         return [row.points() for row in self.table.settle(self)]
@@ -468,6 +472,9 @@ class Execution:
 
     def are_mixed(self, rows: Sequence[Row]) -> bool:
         """Return whether the rows below one line of column names are those of several tables."""
+        groups = {row.line.stream.group for row in rows}
+        if len(groups) > 1:  # some of them may have lost their label, and which ones is not known
+            return True
         sweeps: dict[Hashable, list[int]] = {}  # stream and labels → sizes
         for row in rows:
             # Rows that may be those of the execution above may be so in any stream.
@@ -484,14 +491,21 @@ class Execution:
         return any(map(is_mixed, sweeps.values()))
 
 
-def points_by_line(executions: Iterable[Execution]) -> list[Point]:
-    """Return the points of processes that printed into one log, in the order of their lines."""
-    points: list[tuple[int, Sequence[Point]]] = []
-    for execution in executions:
-        lines = [row.line.number for row in execution.rows]
-        points += zip(lines, execution.points, strict=True)
-    points.sort(key=itemgetter(0))
-    return [point for _, of_row in points for point in of_row]
+def join_processes(record: Record, processes: Iterable[Execution]) -> None:
+    """Add to a record the points of processes that printed into one log, by line.
+
+    Its damaged rows are put in order, too, and sizes without a figure are found.
+    """
+    by_line = [
+        (row.line.number, points)
+        for process in processes
+        for row, points in zip(process.rows, process.points, strict=True)
+    ]
+    by_line.sort(key=itemgetter(0))
+    record.points = [point for _, points in by_line for point in points]
+    record.damaged.sort()
+    without_figure = (point.size for point in record.points if not point.metrics)
+    record.findings += consistency.unmeasured(without_figure)
 
 
 MIXED_TABLES = "mixed-tables"
@@ -536,9 +550,10 @@ class Assembler(Reader):
         self._ahead.clear()
         begins = marker.kind == "begin"
         self._is_marked = begins and marker.facts.get("benchmark") == self._table.benchmark
-        ranks = marker.facts.get("ranks", "")  # how many fabbench itself started
-        is_stated = self._is_marked and re.fullmatch(COUNT, ranks)
-        self._marked_facts = {"ranks": int(ranks)} if is_stated else {}
+        ranks = whole_number(marker.facts, "ranks")  # how many fabbench itself started
+        self._marked_facts = {}
+        if self._is_marked and ranks is not None:
+            self._marked_facts = {"ranks": ranks}
         return before
 
     @override
@@ -594,10 +609,8 @@ class Assembler(Reader):
 
     def _add_row(self, printed: RowLine) -> LogReadings:
         execution = self._opened()
-        row = execution.consistent_row(printed)
-        if row is None:
-            return ()
-        return execution.count_row(row)
+        row = execution.read(printed)
+        return () if row is None else execution.count_row(row)
 
     def _begin_execution(self) -> LogReadings:
         """Begin an execution, with what was said ahead of it.
@@ -611,7 +624,8 @@ class Assembler(Reader):
             if before.rows and self._table.notes_ahead:
                 notes = before.take_notes_below()
             readings = self.close()
-        self.execution = self._new_execution(self._marked_facts)
+        self.execution = self._new_execution()
+        self.execution.record.facts |= self._marked_facts
         # Where the one before has no rows yet, some of its rows may stand among those of this one.
         self.execution.may_mix_rows = before is not None and not before.rows
         for event in self._ahead:
@@ -624,15 +638,8 @@ class Assembler(Reader):
     def _opened(self) -> Execution:
         """Return the open execution; if there is none, one that begins without any facts."""
         if self.execution is None:
-            self.execution = self._new_execution(facts={})
+            self.execution = self._new_execution()
         return self.execution
 
-    def _new_execution(self, facts: Facts) -> Execution:
-        table = self._table
-        record = Record(
-            benchmark=table.benchmark,
-            case=table.case,
-            facts=dict(facts),
-            finished=table.finished,
-        )
-        return Execution(table, record)
+    def _new_execution(self) -> Execution:
+        return Execution(self._table, self._table.record())

@@ -78,6 +78,7 @@ class LogParser:
         self._hosts = HostNames()
         self._number = line  # Of the last line
         self._groups: dict[str, StreamGroup] = {}  # By `Stream.group`
+        self._with_table: dict[int, StreamGroup] = {}  # Those whose table is open, by `id`
         self._nic_counters: ExecutionMarkers | None = None  # None: the log has no NIC counters
         self._joint_readers: dict[str, Reader] = {}  # By benchmark: those that all groups share
         self._row_stream: Stream | None = None  # That of the last line, if a row may follow
@@ -256,7 +257,18 @@ class LogParser:
             group.evidence.version(text)
             return []
         line = tuple.__new__(Line, (self._number, text, stream))  # at half the cost of Line()
-        return self._dispatch(group, line)
+        return self._dispatch(self._group_with_table(group), line)
+
+    def _group_with_table(self, group: StreamGroup) -> StreamGroup:
+        """Return the group whose table a line belongs to.
+
+        A line without a label may have lost it: it is of the only table that is open, if one is.
+        """
+        if len(self._with_table) != 1 or group is not self._group_of(NO_STREAM):
+            return group
+        (only,) = self._with_table.values()
+        only.evidence.errors.number = self._number
+        return only
 
     def _dispatch(self, group: StreamGroup, line: Line) -> list[Result]:
         """Offer a line to the table of fatal texts, to the current reader, then to the others.
@@ -459,6 +471,7 @@ class LogParser:
             out += self._close_group(group, ending=None)
         group.current = self._reader(group, name)
         group.name = name
+        self._with_table[id(group)] = group
         return out
 
     def _close_group(self, group: StreamGroup, ending: Ending | None) -> list[Result]:
@@ -467,6 +480,7 @@ class LogParser:
         if not any(isinstance(reading, Record) for reading in readings):
             readings += self._record_without_table(group, ending)
         group.current = group.name = None
+        self._with_table.pop(id(group), None)
         return self._complete_and_judge(group, readings, ending)
 
     def _record_without_table(self, group: StreamGroup, ending: Ending | None) -> Iterator[Record]:

@@ -11,9 +11,19 @@ from fabbench.benchmarks import Reading, tables
 from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.consistency import is_ordered
 from fabbench.benchmarks.events import Note, Setting
-from fabbench.benchmarks.executions import Assembler, Execution, Table, points_by_line
+from fabbench.benchmarks.executions import Assembler, Execution, Table, join_processes
+from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Column, Row
-from fabbench.model.log import Line, Point, Record, Stream, begin_marker, end_marker, read_marker
+from fabbench.model.log import (
+    Damaged,
+    Line,
+    Point,
+    Record,
+    Stream,
+    begin_marker,
+    end_marker,
+    read_marker,
+)
 from tests.support.toy_tables import KNOWN, stated, toy
 
 
@@ -504,8 +514,31 @@ def test_points_of_two_processes_stand_in_the_order_of_their_lines() -> None:
         (row,) = rows(size)
         process.line(row)
     opened = [one.reader.execution, other.reader.execution]
-    points = points_by_line([each for each in opened if each is not None])
-    assert [point.size for point in points] == [1024, 2048, 4096]
+    record = Record(benchmark="toy", damaged=[Damaged(30, "late"), Damaged(2, "early")])
+    join_processes(record, [each for each in opened if each is not None])
+    assert sizes(record) == [1024, 2048, 4096]
+    assert [row.line for row in record.damaged] == [2, 30]
+    assert record.findings == []
+
+
+def test_a_size_of_which_no_process_has_a_figure_is_found() -> None:
+    reader = Reader(toy(points=lambda row: [Point(row.size, {}, (), ())]))
+    for line in (*START, *rows(1024)):
+        reader.line(line)
+    assert reader.reader.execution is not None
+    record = Record(benchmark="toy")
+    join_processes(record, [reader.reader.execution])
+    assert record.findings == [finding("not-a-number", sizes="1 KB")]
+
+
+def test_rows_of_several_groups_below_one_header_are_of_several_tables() -> None:
+    reader = Reader()
+    for line in (*START, *rows(1024)):
+        reader.line(line)
+    for line in rows(2048):
+        reader.line(line, Stream("worker1"))
+    (record,) = reader.close()
+    assert (sizes(record), [each.code for each in record.findings]) == ([], ["mixed-tables"])
 
 
 def test_a_title_begins_an_execution() -> None:

@@ -106,3 +106,43 @@ def test_a_program_that_measures_nothing_says_nothing_about_the_next_one() -> No
     rows = [f"{size}                       1.07" for size in (0, 1, 2)]
     (log,) = read(*hello, *head, *rows)
     assert (log.case, log.facts["osu"], log.facts.get("gpu")) == ("osu_latency", "5.9", None)
+
+
+FIRST = ("# OSU MPI Bi-Directional Bandwidth Test v7.4", "# Size      Bandwidth (MB/s)")
+SECOND = ("# OSU MPI Bandwidth Test v7.4", "# Size      Bandwidth (GB/s)")
+SLOW = ("1024                 1500.25", "2048                 2800.50")
+FAST = ("4096                   21.25", "8192                   22.50")
+
+
+def labeled(*lines: str) -> list[str]:
+    return [f"(head, rank=0, pid=1) {line}" for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("second", "outcomes", "rates"),
+    [
+        # Its title and names of columns alone lost their label.
+        ([*SECOND, *labeled(*FAST)], ["ok", "ok"], [21.25e9, 22.5e9]),
+        (labeled(*SECOND, *FAST), ["ok", "ok"], [21.25e9, 22.5e9]),
+        # Some rows did, too, or it is another program's table: which one cannot be told.
+        ([*SECOND, *FAST[:1], *labeled(FAST[1])], ["ok", "truncated"], []),
+        ([*SECOND], ["ok", "truncated"], []),
+    ],
+)
+def test_lines_without_a_label_are_of_the_only_open_table(
+    second: list[str], outcomes: list[str], rates: list[float]
+) -> None:
+    one, other = read(*labeled(*FIRST, *SLOW), *second)
+    assert [one.outcome, other.outcome] == outcomes
+    assert [point.values for point in one.points] == [(1500.25e6,), (2800.5e6,)]
+    assert [point.values for point in other.points] == [(rate,) for rate in rates]
+
+
+def test_rows_below_a_title_that_is_cut_are_not_of_the_table_above() -> None:
+    latency = ("# OSU Latency Test v7.4", "# Size      Latency (us)", "1024   15.25")
+    (whole,) = read(*latency, "2048   28.50")
+    (log,) = read(*latency, "# OSU Open Ms]", "2048   28.50")
+    assert (whole.outcome, len(whole.points)) == (Outcome.OK, 2)
+    assert (log.outcome, len(log.points)) == (Outcome.TRUNCATED, 1)
+    (ended,) = read(*latency, "# OSU is done")
+    assert ended.outcome is Outcome.OK

@@ -11,7 +11,7 @@ from fabbench.benchmarks.events import End, Error, Events, Header, Setting, Wron
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process
+from fabbench.benchmarks.libfabric.reader import COLUMNS, PairReader, Process
 from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
 from fabbench.model.patterns import lazy
 
@@ -117,12 +117,7 @@ _TABLE = Table(
 )
 
 
-def _judge(pair: Pair) -> None:
-    """Add nothing: rows and messages say it all."""
-
-
 class FabtestsReader(PairReader):
     """Reads one stream group."""
 
-    def __init__(self) -> None:
-        super().__init__(_TABLE, _judge)
+    table = _TABLE

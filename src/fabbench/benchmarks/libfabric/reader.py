@@ -11,20 +11,14 @@ fabtests/common/shared.c.
 
 import getopt
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import LogReadings, Reader, Reading
 from fabbench.benchmarks.commands import read_command_line, whole_number
-from fabbench.benchmarks.consistency import (
-    ANYTHING,
-    Printed,
-    printed,
-    product,
-    unmeasured,
-)
+from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product
 from fabbench.benchmarks.events import (
     NO_FACTS,
     Ahead,
@@ -42,7 +36,7 @@ from fabbench.benchmarks.executions import (
     MIXED_TABLES,
     Execution,
     Table,
-    points_by_line,
+    join_processes,
     read_any_line,
 )
 from fabbench.benchmarks.findings import finding
@@ -462,11 +456,16 @@ class Pair:
         A step of fabbench states the size and iterations of its command line.
         """
         if begins or stream not in self.current:
+            stated = self.step.facts
             process = Process(
-                self.table, self.record, step=self.step, stream=stream, side=stream.side
+                self.table,
+                self.record,
+                size=whole_number(stated, "size"),
+                iterations=whole_number(stated, "iterations"),
+                step=self.step,
+                stream=stream,
+                side=stream.side,
             )
-            process.size = whole_number(self.step.facts, "size")
-            process.iterations = whole_number(self.step.facts, "iterations")
             self.processes.append(process)
             self.current[stream] = process
         return self.current[stream]
@@ -496,22 +495,19 @@ class Pair:
         }
 
 
-def _new_pair(table: Table) -> Pair:
-    record = Record(benchmark=table.benchmark, case=table.case, facts={})
-    record.finished = table.finished
-    return Pair(table, record)
-
-
 class PairReader(Reader):
     """Reads the executions of one program or a family of programs."""
 
-    def __init__(self, table: Table, judge: Callable[[Pair], None]) -> None:
-        """Take the tables, and what judges a whole execution."""
-        self._table = table
-        self._judge = judge
-        self._pair = _new_pair(table)
+    table: Table
+    """Theirs: a subclass states it."""
+
+    def __init__(self) -> None:
+        self._pair = Pair(self.table, self.table.record())
         self._heading: Facts = NO_FACTS
         """What a line above the next table states of it."""
+
+    def judge(self, pair: Pair) -> None:
+        """Add what only the whole execution shows; usually rows and messages say it all."""
 
     @override
     def feed(self, line: Line) -> LogReadings | None:
@@ -521,7 +517,7 @@ class PairReader(Reader):
         if process is not None and process.section and self._read_information(line.text, process):
             return ()
         is_open = process is not None  # else an error may be of any program
-        events = read_any_line(self._table, line, process, may_fail=is_open)
+        events = read_any_line(self.table, line, process, may_fail=is_open)
         readings = None if events is None else self._assemble(events, line)
         if line.text.endswith("fi_info:") and self._pair.is_open:  # a block of it begins
             self._pair.process_at(line.stream).section = "fi_info"
@@ -533,7 +529,7 @@ class PairReader(Reader):
         """Read a marker of a fabbench script; return the results of the pair that it ends."""
         facts = marker.facts
         begins = marker.kind == "begin"
-        is_ours = begins and facts.get("benchmark") == self._table.benchmark
+        is_ours = begins and facts.get("benchmark") == self.table.benchmark
         is_same = self._pair.name == marker.execution
         # The steps of one execution are of one pair; any other step that begins ends it.
         before = self.close() if begins and not (is_ours and is_same) else ()
@@ -555,7 +551,7 @@ class PairReader(Reader):
     def close(self) -> LogReadings:
         # End the pair: what all its processes printed is one record. Then a new one may begin.
         pair = self._pair
-        self._pair = _new_pair(self._table)
+        self._pair = Pair(self.table, self.table.record())
         self._heading = NO_FACTS
         if not pair.is_open:
             return ()
@@ -566,14 +562,12 @@ class PairReader(Reader):
         if pair.is_mixed:
             record.findings.append(finding(MIXED_TABLES))
             record.finished = False
-        record.points = points_by_line(pair.processes)
-        record.damaged.sort()
-        self._judge(pair)
+        join_processes(record, pair.processes)
+        self.judge(pair)
         _add_reported_facts(pair)
         match iterations:
             case [Range(low, high)] if low == high:  # one number in all rows, which is certain
                 record.facts["iterations"] = low
-        record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)
 
     # -- what a line means
@@ -640,7 +634,7 @@ class PairReader(Reader):
 
     def _add_error(self, text: str, process: Process) -> None:
         record = self._pair.record
-        program = self._table.program or record.case or "The program"
+        program = self.table.program or record.case or "The program"
         if process.side:  # which of the two it was says more
             program = f"The {process.side}"
         sentence = f"{program} said: {quoted(text)}"
@@ -689,7 +683,7 @@ class PairReader(Reader):
             labels=dict(self._labels(row, process)),
             figures={"": measured.figures},  # the main ones: there are no statistics
         )
-        return process.count_row(row) if process.accepts(row) else ()
+        return process.count_row(row)
 
     def _labels(self, row: Row, process: Process) -> Iterator[tuple[str, str]]:
         # Of the fabtests, ping-pongs print one-way times. fi_pingpong, whose table has a case of
@@ -699,7 +693,7 @@ class PairReader(Reader):
             "side": process.side,
             "rank": process.stream.rank,
             "endpoint": self._pair.first_value("endpoint"),
-            "way": "one-way" if is_pingpong and not self._table.case else "",
+            "way": "one-way" if is_pingpong and not self.table.case else "",
             **row.labels,
             "device": process.step.facts.get("device", ""),
         }

@@ -13,6 +13,7 @@ from fabbench.benchmarks.consistency import (
     choose_formula,
     powers,
     ratios,
+    unmeasured,
 )
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.findings import finding
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 MISSING = "sizes-missing"
 MISMATCH = "average-mismatch"
-_INCOMPLETE = frozenset({MISSING, MISMATCH})
+_INCOMPLETE = frozenset({MISSING, MISMATCH, "not-a-number"})
 """Findings that prove that the log is incomplete."""
 
 _UNSCALED = BandwidthFormula("n", "1")  # algbw does without the own share of a rank already
@@ -142,6 +143,9 @@ def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Itera
     is_one_rank = record.facts.get("ranks") == 1 or _is_of_one_rank(rates)
     if record.points and is_one_rank:
         yield finding("one-rank", "nccl")
+    sizes = {point.size for point in record.points}
+    with_rates = {point.size for point in record.points if "busbw" in point.metrics}
+    yield from unmeasured(sizes - with_rates)
     if record.facts.get("checked") == "no":
         yield _not_checked(notes.get("validation"))
     if record.finished and record.points and "sweep" in notes:

@@ -65,6 +65,8 @@ _INIT: Layout = (
     Column(cell="ms"),
 )
 """The only line that osu_init prints."""
+_NO_ROWS = Header([(NEVER,)])
+"""Above rows of a table whose columns are not known: they are damaged."""
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
@@ -75,6 +77,8 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         title = _TITLE.fullmatch(text)
         if title is not None:
             return _title(title)
+        if execution is not None and execution.rows and text.startswith("# OSU "):
+            return (_NO_ROWS,)  # a title that is cut: whose rows are below it is not known
     # Names of columns may have no number sign.
     if execution is not None and text.lstrip().startswith(("#", "Size ", "Overall(")):
         return _comment(text.strip(), execution)
@@ -142,16 +146,16 @@ def _facts_of_comment(text: str) -> Iterator[tuple[str, str | int]]:
 def _header(text: str, execution: Execution) -> Events | None:
     """Return what a line of column names says; None if it is none of OSU's."""
     # Keys of `_COLUMNS` are lower case, where gigabits would be gigabytes.
-    names = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s")
-    names = names.replace("[", "(").replace("]", ")")
-    layout = read_columns(GAP.split(names), _COLUMNS)
-    is_of_nccl_tests = GAP.split(names)[0].islower()  # `size`: OSU's names begin with a capital
+    bare = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s")
+    names = GAP.split(bare.replace("[", "(").replace("]", ")"))
+    layout = read_columns(names, _COLUMNS)
+    is_of_nccl_tests = names[0].islower()  # `size`: OSU's names begin with a capital
     if layout[0] in {UNKNOWN, IGNORED} or is_of_nccl_tests:
         return None
     checked = {"checked": "yes"} if CHECK in layout else {}
     if execution.layouts and not execution.labels:
         # A second table that -T does not explain is of a test whose title is lost: no row is read.
-        return (Header([(*layout, NEVER)]), finding(MIXED_TABLES))
+        return (_NO_ROWS, finding(MIXED_TABLES))
     return (
         Header(_layouts(layout, names, execution)),
         Setting(facts=checked),
@@ -159,13 +163,13 @@ def _header(text: str, execution: Execution) -> Events | None:
     )
 
 
-def _layouts(layout: Layout, names: str, execution: Execution) -> Sequence[Layout]:
+def _layouts(layout: Layout, names: Sequence[str], execution: Execution) -> Sequence[Layout]:
     """Return how the rows below names of columns may look."""
     case = str(execution.record.case).removeprefix("osu_")
     if "lat" in case:  # one-way; a collective's time is none, and no name of one has "lat"
         layout = tuple(_as_latency(column) for column in layout)
     # osu_get_mbw prints a second number without a name, and -f its columns in some releases.
-    if GAP.split(names)[-1].startswith("Avg"):
+    if names[-1].startswith("Avg"):
         average = layout[-1]
         # Without names: minimum, maximum and iterations, of -f.
         spread = (average._replace(stat="min"), average._replace(stat="max"))

@@ -318,7 +318,7 @@ class Process(Execution):
             self._end_rows()
             self.damage(row.line)
             return ()
-        return self.count_row(row) if self.accepts(row) else ()
+        return self.count_row(row)
 
     @override
     def fits(self, row: Row) -> bool:

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from fabbench.benchmarks import LogReadings, Reader
 from fabbench.benchmarks.commands import as_fact
-from fabbench.benchmarks.consistency import unmeasured
-from fabbench.benchmarks.executions import points_by_line
+from fabbench.benchmarks.executions import join_processes
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS
 from fabbench.benchmarks.perftest.processes import Process, Terminal
@@ -127,9 +126,8 @@ def _record(processes: Sequence[Process]) -> Record:
     for process in processes:
         _merge(record, process.finish())
     record.facts = _facts(processes)
-    record.damaged.sort()
     record.finished = _is_finished(processes)
-    record.points = points_by_line(processes)
+    join_processes(record, processes)
     _name_transport(record)
     _add_doubts(record)
     return record
@@ -161,18 +159,17 @@ def _facts(processes: Sequence[Process]) -> MutableFacts:
     rows = [row for process in processes for row in process.rows]
     for name in ("iterations", "cpu_util"):
         cells = {row.cell(name) for row in rows} - {""}  # empty: the table has no such column
-        if len(cells) == 1:
-            cell = cells.pop()
-            facts[name] = as_fact(cell)
+        match [*cells]:
+            case [cell]:
+                facts[name] = as_fact(cell)
     return facts
 
 
 def _is_finished(processes: Sequence[Process]) -> bool | None:
     """Return whether all processes with rows have finished; None: no end is expected."""
-    expected = [
-        process for process in processes if process.rows and process.record.finished is not None
-    ]
-    return all(process.record.finished for process in expected) if expected else None
+    of_tables = [process.record.finished for process in processes if process.rows]
+    expected = [finished for finished in of_tables if finished is not None]
+    return all(expected) if expected else None
 
 
 def _name_transport(record: Record) -> None:
@@ -187,7 +184,7 @@ def _name_transport(record: Record) -> None:
 
 
 def _add_doubts(record: Record) -> None:
-    """Add findings about what is unknown: the way of a time, the test, why a row has no figure."""
+    """Add findings about what is unknown: the way of a time, or the test."""
     latencies = [point for point in record.points if "latency" in point.metrics]
     # Only the summary of a script sets this fact, to unknown: its finding is there already.
     is_of_summary = "size" in record.facts
@@ -197,4 +194,3 @@ def _add_doubts(record: Record) -> None:
         record.findings.append(finding("way-ambiguous"))
     elif record.points and record.case is None and not is_of_summary:
         record.findings.append(finding("test-unknown"))
-    record.findings += unmeasured(point.size for point in record.points if not point.metrics)

@@ -14,6 +14,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
 from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
+from fabbench.model.compat import override
 from fabbench.model.log import NO_STEP, Record
 from fabbench.model.mappings import distinct
 from fabbench.model.patterns import lazy
@@ -113,20 +114,6 @@ _TABLE = Table(
 )
 
 
-def _judge(pair: Pair) -> None:
-    """Add what only the whole execution shows: losses, and figures that include the set-up."""
-    record = pair.record
-    rows = [row for process in pair.processes for row in process.rows]
-    for row in rows:
-        _add_loss(row, record)
-    provider, _, _ = pair.first_value("provider").partition(";")
-    setup = setup_s(pair.first_value("endpoint"), provider)
-    early = [row.size for process in pair.processes for row in _early_rows(process, setup)]
-    if early:
-        sizes = ", ".join(map(format_size, distinct(early)))
-        record.findings.append(finding("setup-time", sizes=sizes))
-
-
 def _add_loss(row: Row, record: Record) -> None:
     """Add messages that were not acknowledged, or were although not sent."""
     _, sent, acknowledged, *_ = row.cells
@@ -160,5 +147,18 @@ def _early_rows(process: Process, setup: float) -> Iterator[Row]:
 class PingpongReader(PairReader):
     """Reads one stream group."""
 
-    def __init__(self) -> None:
-        super().__init__(_TABLE, _judge)
+    table = _TABLE
+
+    @override
+    def judge(self, pair: Pair) -> None:
+        # Losses, and figures that include the set-up.
+        record = pair.record
+        rows = [row for process in pair.processes for row in process.rows]
+        for row in rows:
+            _add_loss(row, record)
+        provider, _, _ = pair.first_value("provider").partition(";")
+        setup = setup_s(pair.first_value("endpoint"), provider)
+        early = [row.size for process in pair.processes for row in _early_rows(process, setup)]
+        if early:
+            sizes = ", ".join(map(format_size, distinct(early)))
+            record.findings.append(finding("setup-time", sizes=sizes))

@@ -26,7 +26,7 @@ from fabbench.benchmarks.executions import Assembler, Execution, Table
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row, cell_patterns
 from fabbench.model.compat import override
-from fabbench.model.log import Line, Marker, MutableFacts, Stream
+from fabbench.model.log import NO_STEP, NO_STREAM, Line, Marker, MutableFacts, Stream
 from fabbench.model.patterns import Match, lazy
 
 _SENTENCE = lazy(
@@ -260,13 +260,15 @@ class TorchReader(Reader):
 
     def __init__(self) -> None:
         self._by_stream: dict[Stream, Assembler] = {}
-        self._marker: Marker | None = None  # The last one of fabbench
+        self._marker = NO_STEP  # The last one of fabbench
 
     @override
     def feed(self, line: Line) -> LogReadings | None:
         assembler = self._assembler_of(line.stream)
-        if assembler.execution is None and TABLE.failed.fullmatch(line.text):
-            # An error of any rank is the failure of a table that is open in another stream.
+        is_of_any = line.stream == NO_STREAM or TABLE.failed.fullmatch(line.text)
+        if assembler.execution is None and is_of_any:
+            # An error of any rank is the failure of a table that is open in another stream, and a
+            # line without a label has lost it.
             with_tables = (other for other in self._by_stream.values() if other.execution)
             assembler = next(with_tables, assembler)
         return assembler.feed(line)
@@ -276,8 +278,7 @@ class TorchReader(Reader):
         assembler = self._by_stream.get(stream)
         if assembler is None:
             assembler = self._by_stream[stream] = Assembler(TABLE)
-            if self._marker is not None:
-                assembler.mark(self._marker)
+            assembler.mark(self._marker)
         return assembler
 
     @override

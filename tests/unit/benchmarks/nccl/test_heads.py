@@ -53,6 +53,25 @@ def test_zero_iterations_are_doubted() -> None:
     assert codes(read_one(WHOLE.replace(" iters: 100 ", " iters: 0 "))) == ["no-iterations"]
 
 
+def without_figures(sides: int) -> Log:
+    """Read the table with nan in the first sides of its rows, and as their average."""
+    figures_of_side = re.compile(r"(?: +\d+\.\d+){3}(?= +0(?: |$))", re.MULTILINE)
+    text = figures_of_side.sub("  nan  nan  nan", WHOLE, count=sides)
+    return read_one(re.sub(r"(?<=# Avg bus bandwidth    : )\S+", "nan", text))
+
+
+@pytest.mark.parametrize(("sides", "rows"), [(2, 1), (10, 5)])
+def test_a_size_without_a_figure_is_not_measured(sides: int, rows: int) -> None:
+    log = without_figures(sides)
+    assert (log.outcome, codes(log), log.damaged) == (Outcome.TRUNCATED, ["not-a-number"], ())
+    assert sum("busbw" not in point.metrics for point in log.points) == 2 * rows
+
+
+def test_a_size_with_the_figures_of_one_side_is_measured() -> None:
+    log = without_figures(1)
+    assert (log.outcome, codes(log)) == (Outcome.OK, [])
+
+
 @pytest.mark.parametrize(
     ("stated", "code"),
     [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.model.log import Outcome
-from tests.support.read_logs import figures, read_one
+from tests.support.read_logs import figures, read_lines, read_one
 from tests.support.torch_report import sentences, table
 
 GIGABYTES = st.floats(1e7, 9e11)
@@ -72,6 +72,15 @@ def test_a_row_with_another_ratio_than_the_others_is_damaged(row: int, altered: 
     before, _, _ = lines[row].rstrip("|").rpartition("|")
     log = read_one([*lines[:row], f"{before}|  {altered} |", *lines[row + 1 :]])
     assert (log.outcome, [each.line for each in log.damaged]) == (Outcome.TRUNCATED, [row + 1])
+
+
+def test_a_sentence_that_alone_lost_its_label_is_of_the_open_report() -> None:
+    first, second = (sentences(8e9, ranks=16, payload=payload) for payload in (1 << 30, 1 << 32))
+    labeled = [f"[1,0]<stdout>:{line}" for line in (*first, *second)]
+    labeled[len(first)] = second[0]
+    found = read_lines(labeled)
+    assert [[point.size for point in log.points] for log in found] == [[1 << 30], [1 << 32]]
+    assert [log.outcome for log in found] == [Outcome.OK, Outcome.OK]
 
 
 def test_of_two_rows_of_which_one_is_altered_neither_counts() -> None:
