@@ -126,11 +126,8 @@ def _over_model(series: Curve, place: _Place) -> list[float]:
     """Return how much longer each size takes than the model of its surroundings, in logarithms."""
     before, after = _sides(series, place)
     line = line_of([*before.points, *after.points])
-    excess: list[float] = []
-    for size, time in series.part(*place).points:
-        expected = line.at(size)
-        excess.append(math.log(time / expected))
-    return excess
+    sizes = series.part(*place)
+    return [math.log(time / line.at(size)) for size, time in sizes.points]
 
 
 def _over_bound(series: Curve, place: _Place) -> list[float]:

@@ -19,7 +19,7 @@ import numpy as np
 from fabbench.model.messages import counted, listed
 from fabbench.sweep.analyze import CONFIDENCE
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
-from fabbench.sweep.explained import maybe_now_and_then
+from fabbench.sweep.explained import maybe_hanging, maybe_now_and_then
 from fabbench.sweep.fit import TOLERANCE, Fit, fit, judging
 from fabbench.sweep.planner import Planner, grouped, matchings
 from fabbench.sweep.readings import Flags, Ints, Readings
@@ -105,8 +105,8 @@ class DiagnosePlanner(Planner):
         for self.screened, each in enumerate(screening, 1):
             broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
             # Nothing is learned from more tests of nodes that cannot run the program.
-            left = tuple(test for test in each.tests if broken.isdisjoint(test.nodes))
-            yield replace(each, tests=left)
+            left = [test for test in each.tests if broken.isdisjoint(test.nodes)]
+            yield self._with_limit(replace(each, tests=tuple(left)))
         if len(self.readings.nodes) < 2:  # it has no partner
             return
         first = self.screened + 1
@@ -124,18 +124,31 @@ class DiagnosePlanner(Planner):
                 return
             yield Round(number=number, tests=tests, purpose=purpose)
 
+    def _with_limit(self, planned: Round) -> Round:
+        """Return a round of screening, with the longer limit once the usual one was too short."""
+        if not (self.readings.repeated or any(self._too_soon())):
+            return planned
+        tests = [replace(test, longer=True) for test in planned.tests]
+        purpose = f"{planned.purpose}, with {LONGER} times the limit"
+        return replace(planned, tests=tuple(tests), purpose=purpose)
+
+    def _too_soon(self) -> Iterator[SweepTest]:
+        """Yield tests that ran out of time too soon, and have enough for healthy ones with more."""
+        healthy_s = self.readings.healthy_s if self._raises_limit else math.inf
+        for each in self.readings.hung:
+            if healthy_s <= LONGER * each.seconds and not each.test.longer:
+                yield each.test
+
     def _tests_again(self, fitted: Fit) -> Iterator[SweepTest]:
         """Yield tests that ran out of time too soon, and share no node, for a longer limit.
 
         Not those of accused nodes, which explain them.
         """
-        least_s = self.readings.least_s if self._raises_limit else math.inf
         used = {*_named(fitted, fitted.bad >= self.confidence)}
-        for each in self.readings.hung:
-            would_show = least_s <= LONGER * each.seconds and not each.test.longer
-            if would_show and used.isdisjoint(each.test.nodes):
-                used.update(each.test.nodes)
-                yield replace(each.test, longer=True)
+        for test in self._too_soon():
+            if used.isdisjoint(test.nodes):
+                used.update(test.nodes)
+                yield replace(test, longer=True)
 
 
 def _named(fitted: Fit, flags: Flags) -> Sequence[str]:
@@ -199,7 +212,7 @@ class _Plan:
         self._pairs_to_test_again = dict.fromkeys(_slow_pairs(fitted, accused), _TELLING)
         """Pairs whose link may be bad, or which were always slow → the maximum of their tests."""
         self._pairs_to_test_again |= dict.fromkeys(open_links, self._max_repeats)
-        now_and_then = maybe_now_and_then(fitted, accused)
+        now_and_then = maybe_now_and_then(fitted, accused) | maybe_hanging(planner.readings)
         likely = now_and_then | (fitted.bad >= DOUBTED)
         # Node → its most tests; each test of one that is bad now and then may show little.
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)

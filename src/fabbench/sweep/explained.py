@@ -15,7 +15,7 @@ import numpy as np
 
 from fabbench.sweep.beliefs import at_most, by_chance
 from fabbench.sweep.fit import Fit, FittedClass, below_best
-from fabbench.sweep.readings import Flags, Ints
+from fabbench.sweep.readings import Flags, Ints, Readings
 from fabbench.sweep.values import Suspect, SuspectKind
 
 _BY_NOISE = 0.02
@@ -101,6 +101,18 @@ def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
     for of_rail in _maybe_flaky(fitted, odd).values():
         not_excluded |= of_rail
     return not_excluded
+
+
+def maybe_hanging(readings: Readings) -> Flags:
+    """Return the nodes of which more tests must show that they do not hang now and then.
+
+    One of theirs ran out of time, and its repeat did not.
+    """
+    nodes = range(len(readings.nodes))
+    hung = Counter(node for each in readings.hung_once for node in each.test.nodes)
+    times = np.array([hung[name] for name in readings.nodes])
+    in_time = np.array([*map(readings.in_time, nodes)])
+    return _not_excluded(times, in_time)
 
 
 def _maybe_flaky(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
