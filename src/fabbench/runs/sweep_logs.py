@@ -203,10 +203,8 @@ def _not_compared(results: Sequence[SweepResult]) -> str:
         compared += [test - always for test in tests]
     elsewhere = set[str]().union(*compared)
     # Of a test of many nodes, it is enough that these are compared elsewhere.
-    nodes_only = [each for each in in_all if each - elsewhere]
-    pairs_only = [each for each in in_all if len(each) == 2]
-    left = [each for each in (*nodes_only, *pairs_only) if each not in compared]
-    names = {pair_text(sorted(each), rail="") for each in left}
+    left = [each for each in in_all if len(each) == 2 or each - elsewhere]
+    names = {pair_text(sorted(each), rail="") for each in left if each not in compared}
     every_node = elsewhere.union(*in_all)
     if not names or len(every_node) < 3:  # two are too few to compare
         return ""

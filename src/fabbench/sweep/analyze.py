@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress
+from itertools import chain
 
 import numpy as np
 
@@ -119,8 +119,8 @@ def _out_of_time(readings: Readings, suspects: Sequence[Suspect]) -> str:
     Those of a bad node are explained by it.
     """
     bad = _nodes_of(suspects, SuspectKind.NODE)
-    maybe_hang = {*compress(readings.nodes, maybe_hanging(readings))}
-    once = [each for each in readings.hung_once if not maybe_hang.isdisjoint(each.test.nodes)]
+    open_nodes = maybe_hanging(readings)
+    once = [each for each in readings.hung_once if not open_nodes.isdisjoint(each.test.nodes)]
     hung = [*readings.hung, *once]
     left = [each for each in hung if bad.isdisjoint(each.test.nodes)]
     if not left:
@@ -397,7 +397,7 @@ _UNEVEN = 1.8
 def _why_too_coarse(readings: Readings, fitted: Fit) -> str:
     """Return that the printed digits are too few to find what is slower than the tolerance."""
     parts = [each.tests.rounded[~each.failed] for each in fitted.classes]
-    rounded = chain.from_iterable(part.tolist() for part in parts)
+    rounded = chain.from_iterable(parts)
     tolerance = -math.expm1(fitted.tolerated)
     return too_coarse(readings.metric.name, rounded, tolerance)
 

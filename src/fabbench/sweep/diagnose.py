@@ -53,6 +53,7 @@ _MAX_TESTS = 24
 """Maximum number of tests of an undecided node after screening."""
 _MAX_TESTS_LIKELY = 40
 """The same of a node that is likely bad, or slow now and then: each test may show little."""
+_MORE_TIME = f", with {LONGER} times the limit"
 
 
 class DiagnosePlanner(Planner):
@@ -106,7 +107,8 @@ class DiagnosePlanner(Planner):
             broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
             # Nothing is learned from more tests of nodes that cannot run the program.
             left = [test for test in each.tests if broken.isdisjoint(test.nodes)]
-            yield self._with_limit(replace(each, tests=tuple(left)))
+            planned = replace(each, tests=tuple(left))
+            yield _with_more_time(planned) if self.limit_was_short else planned
         if len(self.readings.nodes) < 2:  # it has no partner
             return
         first = self.screened + 1
@@ -115,7 +117,7 @@ class DiagnosePlanner(Planner):
                 return
             fitted = fit(self.readings, tolerance=self._tolerance)
             tests = tuple(self._tests_again(fitted))
-            purpose = counted(len(tests), "test") + f" again, with {LONGER} times the limit"
+            purpose = counted(len(tests), "test") + f" again{_MORE_TIME}"
             if not (tests or self.max_rounds):
                 plan = _Plan(self, fitted)
                 tests = tuple(plan.tests())
@@ -124,13 +126,10 @@ class DiagnosePlanner(Planner):
                 return
             yield Round(number=number, tests=tests, purpose=purpose)
 
-    def _with_limit(self, planned: Round) -> Round:
-        """Return a round of screening, with the longer limit once the usual one was too short."""
-        if not (self.readings.repeated or any(self._too_soon())):
-            return planned
-        tests = [replace(test, longer=True) for test in planned.tests]
-        purpose = f"{planned.purpose}, with {LONGER} times the limit"
-        return replace(planned, tests=tuple(tests), purpose=purpose)
+    @property
+    def limit_was_short(self) -> bool:
+        """Whether a test ran out of time too soon: all later ones have the longer limit."""
+        return bool(self.readings.repeated) or any(self._too_soon())
 
     def _too_soon(self) -> Iterator[SweepTest]:
         """Yield tests that ran out of time too soon, and have enough for healthy ones with more."""
@@ -149,6 +148,12 @@ class DiagnosePlanner(Planner):
             if used.isdisjoint(test.nodes):
                 used.update(test.nodes)
                 yield replace(test, longer=True)
+
+
+def _with_more_time(planned: Round) -> Round:
+    """Return a round whose tests have the longer limit."""
+    tests = tuple(replace(test, longer=True) for test in planned.tests)
+    return replace(planned, tests=tests, purpose=planned.purpose + _MORE_TIME)
 
 
 def _named(fitted: Fit, flags: Flags) -> Sequence[str]:
@@ -200,7 +205,7 @@ class _Plan:
     def __init__(self, planner: DiagnosePlanner, fitted: Fit) -> None:
         self._fit = fitted
         self._alone = planner.size == 1
-        self._longer = bool(planner.readings.repeated)  # Whether the usual limit was too short
+        self._longer = planner.limit_was_short
         self._history = _History(fitted)
         count = len(fitted.nodes)
         self._max_repeats = _MAX_REPEATS if count > 2 else _MAX_REPEATS_OF_TWO
@@ -212,7 +217,8 @@ class _Plan:
         self._pairs_to_test_again = dict.fromkeys(_slow_pairs(fitted, accused), _TELLING)
         """Pairs whose link may be bad, or which were always slow → the maximum of their tests."""
         self._pairs_to_test_again |= dict.fromkeys(open_links, self._max_repeats)
-        now_and_then = maybe_now_and_then(fitted, accused) | maybe_hanging(planner.readings)
+        now_and_then = maybe_now_and_then(fitted, accused)
+        now_and_then |= np.isin(fitted.nodes, [*maybe_hanging(planner.readings)])
         likely = now_and_then | (fitted.bad >= DOUBTED)
         # Node → its most tests; each test of one that is bad now and then may show little.
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)

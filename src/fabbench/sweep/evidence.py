@@ -48,8 +48,8 @@ class EvidenceWriter:
         self._log_ratio: Floats = np.nan_to_num(log_ratio, nan=-np.inf)
         self._slow: Flags = self._log_ratio < fitted.slow
         self._kinds = self._kinds_of_tests()
-        best = self._values[~self._failed].max(initial=-np.inf)
-        best_figure = readings.figure(best) if np.isfinite(best) else 1.0  # any: there is none
+        measured = self._values[~self._failed]
+        best_figure = readings.figure(measured.max()) if len(measured) else 1.0  # any: no figure
         self._scale = scale(readings.metric.unit, best_figure)
 
     def of_node(self, node: int) -> str:
@@ -67,11 +67,12 @@ class EvidenceWriter:
         shown = self._pairs_with_healthy(node)
         what = "pairs" if (shown == pairs).all() else "pairs with healthy nodes"
         role = self._slow_role(node, shown)
-        if not role:
-            return f"{name} {self._how_often(shown, what)}."
-        in_role = shown & self._in_role(node, role)
-        other = _OTHER_ROLE[role]
-        often = self._how_often(in_role, f"{what} {role}", f", and is fine {other}")
+        rest = ""
+        if role:
+            shown &= self._in_role(node, role)
+            what = f"{what} {role}"
+            rest = f", and is fine {_OTHER_ROLE[role]}"
+        often = self._how_often(shown, what, rest)
         return f"{name} {often}."
 
     def shared_by(self, node: int) -> str:
@@ -179,14 +180,12 @@ class EvidenceWriter:
 
         tests = self._for_all_tests(of_row)
         servers = [node for node in pair if self._slow_role(node, tests) == _SERVER]
-        if len(nodes) != 2 or not servers:
-            often = self._how_often(tests, "tests", rest)
-            return f"{name} {often}."
-        server = self._fit.nodes[servers[0]]
-        in_role = tests & self._in_role(servers[0], _SERVER)
-        often = self._how_often(
-            in_role, f"tests with {server} {_SERVER}", f", and is fine the other way{rest}"
-        )
+        what = "tests"
+        if len(nodes) == 2 and servers:
+            tests &= self._in_role(servers[0], _SERVER)
+            what = f"tests with {self._fit.nodes[servers[0]]} {_SERVER}"
+            rest = f", and is fine the other way{rest}"
+        often = self._how_often(tests, what, rest)
         return f"{name} {often}."
 
     def _for_all_tests(self, values: Callable[[FittedClass], Array]) -> Array:

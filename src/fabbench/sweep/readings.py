@@ -272,9 +272,9 @@ class Readings:
         """
         return LONGER * self.healthy_s
 
-    def in_time(self, node: int) -> int:
+    def in_time(self, node: str) -> int:
         """Return how many tests of a node ended in time, of those whose time is known."""
-        return len(self._seconds[node]) if node in self._seconds else 0
+        return len(self._seconds.get(self.index(node), ()))
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
