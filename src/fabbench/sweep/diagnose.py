@@ -4,8 +4,9 @@ Screening puts every node into eight random pairs, half of them within groups wh
 or it is any requested rounds, such as all pairs. After that, each round tests what is undecided:
 nodes that may be bad, each with a healthy one, and again pairs whose link may be bad. It ends when
 every node and link is either bad or healthy with the requested confidence, or when further tests of
-the rest no longer help. Tests that ran out of time too soon to show anything are repeated first,
-and all tests after these have the longer limit.
+the rest no longer help. Once a test ran out of time too soon to show anything, all later rounds
+have the longer limit. After screening it is repeated; if the repeat ended in the usual time, more
+tests of its nodes must show that none of them hangs now and then.
 """
 
 import math
