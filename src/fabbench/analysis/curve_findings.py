@@ -147,9 +147,8 @@ def _placements_apart(curves: Sequence[Curve], noise: Noise) -> Iterator[Finding
     step = max(curve.step for curve in curves)
     one, other = rates.values()
     apart = _factors_apart(one, other, step)
-    significance: dict[int, float] = {}  # size → the difference, in standard deviations
-    for size, times in apart.items():
-        significance[size] = math.log(times) / noise(size)
+    # Size → the difference, in standard deviations
+    significance = {size: math.log(times) / noise(size) for size, times in apart.items()}
     worst = max(significance, key=significance.__getitem__, default=0)
     if significance.get(worst, 0.0) <= SIGMAS:
         return

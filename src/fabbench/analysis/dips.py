@@ -10,6 +10,7 @@ than what the catalog assumes between executions: one measurement shows start-up
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from operator import sub
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.curve import Curve, Drop, line_of
@@ -90,12 +91,8 @@ def _noise(series: Curve) -> float:
     It is told by how far each size is from the middle of its two neighbors; infinite: too few.
     """
     times = [math.log(time) for time in series.times]
-    apart: list[float] = []
-    for at in range(1, len(times) - 1):
-        before = times[at - 1]
-        after = times[at + 1]
-        neighbors = (before + after) / 2
-        apart.append(times[at] - neighbors)
+    neighbors = map(mean, zip(times, times[2:], strict=False))
+    apart = [*map(sub, times[1:], neighbors)]
     if not apart:
         return math.inf
     middle = median(apart)
@@ -126,11 +123,8 @@ def _over_model(series: Curve, place: _Place) -> list[float]:
     """Return how much longer each size takes than the model of its surroundings, in logarithms."""
     before, after = _sides(series, place)
     line = line_of([*before.points, *after.points])
-    excess: list[float] = []
-    for size, time in series.part(*place).points:
-        expected = line.at(size)
-        excess.append(math.log(time / expected))
-    return excess
+    sizes = series.part(*place)
+    return [math.log(time / line.at(size)) for size, time in sizes.points]
 
 
 def _over_bound(series: Curve, place: _Place) -> list[float]:
@@ -144,12 +138,9 @@ def _over_bound(series: Curve, place: _Place) -> list[float]:
     times = [math.log(time) for time in after.times]
     pace = _typical_of_two(paces)
     longest = _typical_of_two(times)
-    excess: list[float] = []
-    for size, time in series.part(*place).points:
-        as_fast = pace + math.log(size)
-        allowed = min(as_fast, longest)
-        excess.append(math.log(time) - allowed)
-    return excess
+    sizes = series.part(*place)
+    allowed = [min(pace + math.log(size), longest) for size in sizes.sizes]
+    return [*map(sub, map(math.log, sizes.times), allowed)]
 
 
 def _sides(series: Curve, place: _Place) -> tuple[Curve, Curve]:

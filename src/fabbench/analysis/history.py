@@ -3,14 +3,13 @@
 Pure.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fabbench.analysis.change_points import FEWEST, watched
 from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import distinct, gathered, most_common
 from fabbench.model.units import Sizes
 from fabbench.model.values import frozen
 
@@ -161,6 +160,4 @@ def _different_circumstances(
 
 
 def _usual_circumstance(points: Sequence[HistoryPoint], name: str) -> str:
-    counts = Counter(point.circumstances.get(name, "") for point in points)
-    ((value, _),) = counts.most_common(1)
-    return value
+    return most_common((point.circumstances.get(name, "") for point in points), default="")

@@ -487,10 +487,9 @@ def longest_s(request: SweepRequest, inventory: Inventory) -> float:
     if request.mode == "rails":
         first *= max(len(host.devices) for host in inventory.hosts)
         later = first * request.raises_limit  # only what ran out of time
-    if request.raises_limit:
-        later *= LONGER
+    limits = LONGER if request.raises_limit else 1
     whole = _whole_plan(request, inventory)
-    return (first + later) * waves * whole.longest_s
+    return (first + later) * limits * waves * whole.longest_s
 
 
 # ---------------------------------------------------------------- what a sweep tests

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from fabbench.analysis.aggregate import printed_step
 from fabbench.benchmarks import benchmark_named
@@ -64,11 +64,7 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     sources = sources_of(names, store)
     sweeps = _sweeps(sources)
     entries = _entries(sources, sweeps)
-    logs = [
-        entry
-        for entry in entries
-        if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
-    ]
+    logs = [entry for entry in entries if _is_result(entry)]
     chosen = _chosen_metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
         raise RequestError(
@@ -115,12 +111,12 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
 def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
     """Return the sweeps among sources, which may be runs and logs, too."""
     runs = [StoredRun(Path(each.name)) for each in sources if each.run]
-    sweeps = [stored_sweep(run) for run in runs if run.sweep is not None]
-    # Tests as this version reads them.
-    return [
-        sweep._replace(tests=[_reread_test(sweep, test) for test in sweep.tests])
-        for sweep in sweeps
-    ]
+    return [_reread(stored_sweep(run)) for run in runs if run.sweep is not None]
+
+
+def _reread(sweep: StoredSweep) -> StoredSweep:
+    """Return a sweep with its tests as this version reads them."""
+    return sweep._replace(tests=[_reread_test(sweep, test) for test in sweep.tests])
 
 
 def _reread_test(sweep: StoredSweep, test: TestResult) -> TestResult:
@@ -153,19 +149,26 @@ def _entries(sources: Sequence[Source], sweeps: Sequence[StoredSweep]) -> list[L
     return [entry for source in others for _, entry in read_source(source)]
 
 
+def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
+    """Return whether a file has results of a benchmark, and is not only observed."""
+    return isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
+
+
 def _slow_nics(logs: Sequence[Log], node_names: NodeNames) -> list[tuple[str, str]]:
     """Return files, and a NIC far below the others of its nodes."""
-    named = [
-        replace(log, hosts=frozenset(node_names.of(log.source, log.hosts)))
-        for log in logs  # by the names that the sweep has for their nodes
-    ]
-    judged = judged_together(named)
+    judged = judged_together([_with_nodes(log, node_names) for log in logs])
     return [
         (log.source, each.meaning)
         for log in judged
         for each in log.findings
         if each.code == "slow-nic"
     ]
+
+
+def _with_nodes(log: Log, node_names: NodeNames) -> Log:
+    """Return a log whose hosts have the names that the sweep has for them."""
+    nodes = node_names.of(log.source, log.hosts)
+    return replace(log, hosts=frozenset(nodes))
 
 
 def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str]) -> MachineError:
@@ -200,10 +203,8 @@ def _not_compared(results: Sequence[SweepResult]) -> str:
         compared += [test - always for test in tests]
     elsewhere = set[str]().union(*compared)
     # Of a test of many nodes, it is enough that these are compared elsewhere.
-    nodes_only = [each for each in in_all if each - elsewhere]
-    pairs_only = [each for each in in_all if len(each) == 2]
-    left = [each for each in (*nodes_only, *pairs_only) if each not in compared]
-    names = {pair_text(sorted(each), rail="") for each in left}
+    left = [each for each in in_all if len(each) == 2 or each - elsewhere]
+    names = {pair_text(sorted(each), rail="") for each in left if each not in compared}
     every_node = elsewhere.union(*in_all)
     if not names or len(every_node) < 3:  # two are too few to compare
         return ""

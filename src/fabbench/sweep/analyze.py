@@ -14,7 +14,7 @@ from fabbench.model.units import format_decimal
 from fabbench.model.values import frozen
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
-from fabbench.sweep.explained import accounted_for, slow_now_and_then, unexplained
+from fabbench.sweep.explained import accounted_for, maybe_hanging, slow_now_and_then, unexplained
 from fabbench.sweep.fit import TOLERANCE, Fit, FittedClass, certain, fit
 from fabbench.sweep.groups import FEW, Grouping, slower_of_two
 from fabbench.sweep.held_out import holds
@@ -119,7 +119,9 @@ def _out_of_time(readings: Readings, suspects: Sequence[Suspect]) -> str:
     Those of a bad node are explained by it.
     """
     bad = _nodes_of(suspects, SuspectKind.NODE)
-    hung = (*readings.hung, *readings.hung_once)
+    open_nodes = maybe_hanging(readings)
+    once = [each for each in readings.hung_once if not open_nodes.isdisjoint(each.test.nodes)]
+    hung = [*readings.hung, *once]
     left = [each for each in hung if bad.isdisjoint(each.test.nodes)]
     if not left:
         return ""
@@ -378,9 +380,12 @@ def _uneven(fitted: Fit) -> Iterator[str]:
         means = np.add.reduceat(tests.values, tests.starts) / tests.counts
         of_nodes = np.repeat(means, tests.counts)
         between = np.var(of_nodes) * tests.counts.mean()
-        by_noise = _UNEVEN * np.var(tests.values)
-        apart = -np.ptp(means)
-        if apart < fitted.tolerated and between > by_noise:
+        if between <= _UNEVEN * np.var(tests.values):
+            continue
+        by_noise = np.var(tests.values - of_nodes)
+        without_noise = math.sqrt(1 - by_noise / between)  # this part of what means differ by
+        apart = -np.ptp(means) * without_noise
+        if apart < fitted.tolerated:
             percent = format(-np.expm1(apart), ".0%")
             yield f"Nodes differ by up to {percent}, more than the tests of one node do."
 
@@ -392,7 +397,7 @@ _UNEVEN = 1.8
 def _why_too_coarse(readings: Readings, fitted: Fit) -> str:
     """Return that the printed digits are too few to find what is slower than the tolerance."""
     parts = [each.tests.rounded[~each.failed] for each in fitted.classes]
-    rounded = chain.from_iterable(part.tolist() for part in parts)
+    rounded = chain.from_iterable(parts)
     tolerance = -math.expm1(fitted.tolerated)
     return too_coarse(readings.metric.name, rounded, tolerance)
 

@@ -4,8 +4,9 @@ Screening puts every node into eight random pairs, half of them within groups wh
 or it is any requested rounds, such as all pairs. After that, each round tests what is undecided:
 nodes that may be bad, each with a healthy one, and again pairs whose link may be bad. It ends when
 every node and link is either bad or healthy with the requested confidence, or when further tests of
-the rest no longer help. Tests that ran out of time too soon to show anything are repeated first,
-and all tests after these have the longer limit.
+the rest no longer help. Once a test ran out of time too soon to show anything, all later rounds
+have the longer limit. After screening it is repeated; if the repeat ended in the usual time, more
+tests of its nodes must show that none of them hangs now and then.
 """
 
 import math
@@ -19,7 +20,7 @@ import numpy as np
 from fabbench.model.messages import counted, listed
 from fabbench.sweep.analyze import CONFIDENCE
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
-from fabbench.sweep.explained import maybe_now_and_then
+from fabbench.sweep.explained import maybe_hanging, maybe_now_and_then
 from fabbench.sweep.fit import TOLERANCE, Fit, fit, judging
 from fabbench.sweep.planner import Planner, grouped, matchings
 from fabbench.sweep.readings import Flags, Ints, Readings
@@ -53,6 +54,7 @@ _MAX_TESTS = 24
 """Maximum number of tests of an undecided node after screening."""
 _MAX_TESTS_LIKELY = 40
 """The same of a node that is likely bad, or slow now and then: each test may show little."""
+_MORE_TIME = f", with {LONGER} times the limit"
 
 
 class DiagnosePlanner(Planner):
@@ -105,8 +107,9 @@ class DiagnosePlanner(Planner):
         for self.screened, each in enumerate(screening, 1):
             broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
             # Nothing is learned from more tests of nodes that cannot run the program.
-            left = tuple(test for test in each.tests if broken.isdisjoint(test.nodes))
-            yield replace(each, tests=left)
+            left = [test for test in each.tests if broken.isdisjoint(test.nodes)]
+            planned = replace(each, tests=tuple(left))
+            yield _with_more_time(planned) if self.limit_was_short else planned
         if len(self.readings.nodes) < 2:  # it has no partner
             return
         first = self.screened + 1
@@ -115,7 +118,7 @@ class DiagnosePlanner(Planner):
                 return
             fitted = fit(self.readings, tolerance=self._tolerance)
             tests = tuple(self._tests_again(fitted))
-            purpose = counted(len(tests), "test") + f" again, with {LONGER} times the limit"
+            purpose = counted(len(tests), "test") + f" again{_MORE_TIME}"
             if not (tests or self.max_rounds):
                 plan = _Plan(self, fitted)
                 tests = tuple(plan.tests())
@@ -124,18 +127,34 @@ class DiagnosePlanner(Planner):
                 return
             yield Round(number=number, tests=tests, purpose=purpose)
 
+    @property
+    def limit_was_short(self) -> bool:
+        """Whether a test ran out of time too soon: all later ones have the longer limit."""
+        return bool(self.readings.repeated) or any(self._too_soon())
+
+    def _too_soon(self) -> Iterator[SweepTest]:
+        """Yield tests that ran out of time too soon, and have enough for healthy ones with more."""
+        healthy_s = self.readings.healthy_s if self._raises_limit else math.inf
+        for each in self.readings.hung:
+            if healthy_s <= LONGER * each.seconds and not each.test.longer:
+                yield each.test
+
     def _tests_again(self, fitted: Fit) -> Iterator[SweepTest]:
         """Yield tests that ran out of time too soon, and share no node, for a longer limit.
 
         Not those of accused nodes, which explain them.
         """
-        least_s = self.readings.least_s if self._raises_limit else math.inf
         used = {*_named(fitted, fitted.bad >= self.confidence)}
-        for each in self.readings.hung:
-            would_show = least_s <= LONGER * each.seconds and not each.test.longer
-            if would_show and used.isdisjoint(each.test.nodes):
-                used.update(each.test.nodes)
-                yield replace(each.test, longer=True)
+        for test in self._too_soon():
+            if used.isdisjoint(test.nodes):
+                used.update(test.nodes)
+                yield replace(test, longer=True)
+
+
+def _with_more_time(planned: Round) -> Round:
+    """Return a round whose tests have the longer limit."""
+    tests = tuple(replace(test, longer=True) for test in planned.tests)
+    return replace(planned, tests=tests, purpose=planned.purpose + _MORE_TIME)
 
 
 def _named(fitted: Fit, flags: Flags) -> Sequence[str]:
@@ -187,7 +206,7 @@ class _Plan:
     def __init__(self, planner: DiagnosePlanner, fitted: Fit) -> None:
         self._fit = fitted
         self._alone = planner.size == 1
-        self._longer = bool(planner.readings.repeated)  # Whether the usual limit was too short
+        self._longer = planner.limit_was_short
         self._history = _History(fitted)
         count = len(fitted.nodes)
         self._max_repeats = _MAX_REPEATS if count > 2 else _MAX_REPEATS_OF_TWO
@@ -200,6 +219,7 @@ class _Plan:
         """Pairs whose link may be bad, or which were always slow → the maximum of their tests."""
         self._pairs_to_test_again |= dict.fromkeys(open_links, self._max_repeats)
         now_and_then = maybe_now_and_then(fitted, accused)
+        now_and_then |= np.isin(fitted.nodes, [*maybe_hanging(planner.readings)])
         likely = now_and_then | (fitted.bad >= DOUBTED)
         # Node → its most tests; each test of one that is bad now and then may show little.
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)

@@ -1,6 +1,7 @@
 """The evidence against a suspect, in words."""
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,8 +48,8 @@ class EvidenceWriter:
         self._log_ratio: Floats = np.nan_to_num(log_ratio, nan=-np.inf)
         self._slow: Flags = self._log_ratio < fitted.slow
         self._kinds = self._kinds_of_tests()
-        best = self._values[~self._failed].max(initial=-np.inf)
-        best_figure = readings.figure(best) if np.isfinite(best) else 1.0  # any: there is none
+        measured = self._values[~self._failed]
+        best_figure = readings.figure(measured.max()) if len(measured) else 1.0  # any: no figure
         self._scale = scale(readings.metric.unit, best_figure)
 
     def of_node(self, node: int) -> str:
@@ -63,16 +64,15 @@ class EvidenceWriter:
             where = "alone" if alone else "in groups"
             verdict = self._slow_or_fails(mine)
             return f"{name} {verdict} {where}{self._figures(mine)}."
-        # With a bad partner, a pair shows nothing of this node.
-        met_bad = self._with_other_bad(node)
-        what = "pairs with healthy nodes" if met_bad.any() else "pairs"
-        shown = pairs & ~met_bad
+        shown = self._pairs_with_healthy(node)
+        what = "pairs" if (shown == pairs).all() else "pairs with healthy nodes"
         role = self._slow_role(node, shown)
-        if not role:
-            return f"{name} {self._how_often(shown, what)}."
-        in_role = shown & self._in_role(node, role)
-        other = _OTHER_ROLE[role]
-        often = self._how_often(in_role, f"{what} {role}", f", and is fine {other}")
+        rest = ""
+        if role:
+            shown &= self._in_role(node, role)
+            what = f"{what} {role}"
+            rest = f", and is fine {_OTHER_ROLE[role]}"
+        often = self._how_often(shown, what, rest)
         return f"{name} {often}."
 
     def shared_by(self, node: int) -> str:
@@ -83,18 +83,18 @@ class EvidenceWriter:
         mine = self._tests_of(node)
         if (mine & self._failed).any():
             return ""
-        pairs = mine & (self._nodes_per_test == 2)
-        direction = self._slow_role(node, pairs & ~self._with_other_bad(node))
+        direction = self._slow_role(node, self._pairs_with_healthy(node))
         groups = self._fit.groups
         if direction or groups is None or groups.apart:  # groups of types are no place
             return direction
         return groups.names[int(groups.of[node])]
 
-    def _with_other_bad(self, node: int) -> Flags:
-        """Return the tests in which a bad node is, but this one."""
+    def _pairs_with_healthy(self, node: int) -> Flags:
+        """Return the pairs of a node with others that are not bad: these show something of it."""
         others = self._bad.copy()
         others[node] = False
-        return self._tests_with_any_of(others)
+        pairs = self._tests_of(node) & (self._nodes_per_test == 2)
+        return pairs & ~self._tests_with_any_of(others)
 
     def _in_role(self, node: int, role: str) -> Flags:
         """Return the tests in which a node has a role.
@@ -180,14 +180,12 @@ class EvidenceWriter:
 
         tests = self._for_all_tests(of_row)
         servers = [node for node in pair if self._slow_role(node, tests) == _SERVER]
-        if len(nodes) != 2 or not servers:
-            often = self._how_often(tests, "tests", rest)
-            return f"{name} {often}."
-        server = self._fit.nodes[servers[0]]
-        in_role = tests & self._in_role(servers[0], _SERVER)
-        often = self._how_often(
-            in_role, f"tests with {server} {_SERVER}", f", and is fine the other way{rest}"
-        )
+        what = "tests"
+        if len(nodes) == 2 and servers:
+            tests &= self._in_role(servers[0], _SERVER)
+            what = f"tests with {self._fit.nodes[servers[0]]} {_SERVER}"
+            rest = f", and is fine the other way{rest}"
+        often = self._how_often(tests, what, rest)
         return f"{name} {often}."
 
     def _for_all_tests(self, values: Callable[[FittedClass], Array]) -> Array:
@@ -279,16 +277,14 @@ class EvidenceWriter:
 
     def _parts_of_typical(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
-        parts: list[float] = np.exp(self._log_ratio[tests]).tolist()
-        percent = [100 * part for part in parts]
+        percent: list[float] = (100 * np.exp(self._log_ratio[tests])).tolist()
         ends = format_ends(percent, "{:.0f}".format, "–")
         return f"{ends}%"
 
     def _reason(self, failed: Flags) -> str:
         """Return why these tests failed: the first reason that is known, cut after a word."""
-        nodes = self._nodes_of_tests()
-        tests = np.flatnonzero(failed).tolist()
-        reasons = (self._readings.reasons.get(nodes[test]) for test in tests)
+        nodes = compress(self._nodes_of_tests(), failed)
+        reasons = map(self._readings.reasons.get, nodes)
         known = next(filter(None, reasons), "")
         reason = quoted(known).rstrip(".")
         if len(reason) > _LONGEST:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fabbench.sweep.beliefs import at_most, by_chance
 from fabbench.sweep.fit import Fit, FittedClass, below_best
-from fabbench.sweep.readings import Flags, Ints
+from fabbench.sweep.readings import Flags, Ints, Readings
 from fabbench.sweep.values import Suspect, SuspectKind
 
 _BY_NOISE = 0.02
@@ -97,10 +97,17 @@ def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
     for each in fitted.classes:
         by_others = accused[each.tests.members].any(axis=1)
         odd.append((each.log_ratio < limit) & ~by_others)
-    not_excluded = np.zeros(len(fitted.nodes), dtype=np.bool_)
-    for of_rail in _maybe_flaky(fitted, odd).values():
-        not_excluded |= of_rail
-    return not_excluded
+    nobody = np.zeros(len(fitted.nodes), dtype=np.bool_)
+    return np.logical_or.reduce([nobody, *_maybe_flaky(fitted, odd).values()])
+
+
+def maybe_hanging(readings: Readings) -> set[str]:
+    """Return the nodes of which more tests must show that they do not hang now and then.
+
+    One of theirs ran out of time, and its repeat did not.
+    """
+    hung = Counter(node for each in readings.hung_once for node in each.test.nodes)
+    return {node for node, times in hung.items() if _may_be(times, readings.in_time(node))}
 
 
 def _maybe_flaky(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
@@ -128,10 +135,13 @@ def _not_excluded(slow: Ints, fine: Ints) -> Flags:
     """
     flags = slow > 0
     for node in np.flatnonzero(flags).tolist():
-        slow_tests = int(slow[node])
-        chance = at_most(slow_tests, slow_tests + int(fine[node]), _NOW_AND_THEN)
-        flags[node] = chance >= _EXCLUDED
+        flags[node] = _may_be(int(slow[node]), int(fine[node]))
     return flags
+
+
+def _may_be(slow: int, fine: int) -> bool:
+    """Return whether a node of so many slow and fine tests may be slow now and then."""
+    return at_most(slow, slow + fine, _NOW_AND_THEN) >= _EXCLUDED
 
 
 def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:

@@ -7,7 +7,7 @@ type. Both are proposals; `fit` decides whether they explain tests better than b
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -123,8 +123,7 @@ def _types(count: int, pairs: Ints, log_ratio: Floats, least: float) -> Grouping
     others = count - np.bincount(of).max()  # nodes that are not of the largest type
     if others <= FEW * count:  # they are bad, and no type
         return None
-    names = [_letter(number) for number in range(len(typical))]
-    return Grouping(of, names, apart=True)
+    return Grouping(of, _letters(typical), apart=True)
 
 
 def _speeds(count: int, pairs: Ints, log_ratio: Floats) -> Floats:
@@ -219,9 +218,12 @@ def _grouping(of: Ints) -> Grouping:
     `of`: node → any number that all nodes of its group share.
     """
     _, first, numbers = np.unique(of, return_index=True, return_inverse=True)
-    names = [_letter(number) for number in range(len(first))]
     place = np.argsort(np.argsort(first))  # group in the order of `of` → its new number
-    return Grouping(place[numbers], names)
+    return Grouping(place[numbers], _letters(first))
+
+
+def _letters(groups: Sized) -> Sequence[str]:
+    return [_letter(number) for number in range(len(groups))]
 
 
 def _letter(number: int) -> str:

@@ -91,12 +91,8 @@ def _relative_to_fastest(fastest: Figures, figures: Figures) -> Floats:
     As logarithms: negative is slower, minus infinity failed. What the fastest rail did not measure,
     or failed in, is left out.
     """
-    log_ratio: list[float] = []
-    for key, figure in figures.items():
-        best = fastest.get(key, -math.inf)
-        if math.isfinite(best):
-            log_ratio.append(figure - best)
-    return np.array(log_ratio)
+    known = [key for key in figures if math.isfinite(fastest.get(key, -math.inf))]
+    return np.array([figures[key] - fastest[key] for key in known])
 
 
 def _is_slow(log_ratio: Floats, fitted: Fit) -> bool:

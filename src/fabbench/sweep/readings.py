@@ -61,7 +61,7 @@ Whatever path they took: most nodes and their tests are healthy. Each node count
 is bad is tested most often, and the tests of it that do end take long.
 """
 _ENOUGH = 1.25
-"""So many times what its repeat took is time enough for a test."""
+"""So many times what its repeat took, and what healthy tests take, is time enough for a test."""
 _MOST_ROUNDED = 0.9
 """A typical figure is no smaller than this part of half of its last digit."""
 
@@ -257,25 +257,35 @@ class Readings:
         self.count += 1
 
     @property
+    def healthy_s(self) -> float:
+        """How many seconds healthy tests take; infinite: it is not known."""
+        if not self._seconds:
+            return math.inf
+        return _late([*map(_late, self._seconds.values())])
+
+    @property
     def least_s(self) -> float:
         """From how many seconds on a test that hung shows something; infinite: it is not known.
 
         One that ended sooner may be as healthy as those that took long: nodes may be busy or
         throttled.
         """
-        if not self._seconds:
-            return math.inf
-        of_nodes = [*map(_late, self._seconds.values())]
-        return LONGER * _late(of_nodes)
+        return LONGER * self.healthy_s
+
+    def in_time(self, node: str) -> int:
+        """Return how many tests of a node ended in time, of those whose time is known."""
+        return len(self._seconds.get(self.index(node), ()))
 
     def judge_hung(self) -> None:
         """Judge tests that hung by all that is known now of how long healthy ones take."""
-        least_s = self.least_s
+        healthy_s = self.healthy_s
         set_aside = self.hung
         self.hung = []
         for result in set_aside:
             again_s = self.repeated.get(result.test)  # None: it was not repeated
-            enough_s = least_s if again_s is None else _ENOUGH * again_s
+            enough_s = LONGER * healthy_s
+            if again_s is not None:
+                enough_s = _ENOUGH * max(again_s, healthy_s)
             if result.seconds >= enough_s:
                 self._add(result)
             elif again_s is None:
