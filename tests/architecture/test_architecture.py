@@ -22,6 +22,13 @@ SLOW = {"jinja2", "msgspec", "pandas", "numpy", "kubernetes", "paramiko", "rich"
 """Libraries that take a noticeable time to import."""
 OF_EXTRAS = {"mcp", "mcp_types", "pydantic", "starlette", "anyio", "resvg_py"}
 """What only the commands load that are not there without an extra."""
+NOT_FOR_LOGS = {
+    *("kubernetes", "numpy", "pandas", "paramiko", "rich", "yaml"),
+    *("importlib.metadata", "html", "fabbench.evidence.plain_pickle"),
+    *("fabbench.model.hosts", "fabbench.model.plan"),
+    *("fabbench.counters.congestion", "fabbench.counters.findings", "fabbench.counters.snapshot"),
+}
+"""What commands that only read logs have no use for; the standard library's load slowly, too."""
 
 
 def trees() -> dict[Path, ast.Module]:
@@ -86,7 +93,7 @@ def test_help_loads_no_slow_library(arguments: str) -> None:
 def test_what_reads_loads_nothing_of_extras(arguments: str) -> None:
     loaded = modules_loaded_by(f"{arguments} {ROOT}/examples/logs/x-ofi-tcp.txt")
     assert "msgspec" in loaded
-    assert not loaded & {*OF_EXTRAS, "kubernetes", "paramiko", "pandas"}
+    assert not loaded & {*OF_EXTRAS, *NOT_FOR_LOGS}
 
 
 def modules_loaded_by(arguments: str) -> set[str]:

@@ -8,6 +8,7 @@ belong to the machine that they were measured on.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,22 @@ def fastest(runs: Sequence[Took]) -> float:
     return min(run.seconds for run in runs)
 
 
+def instructions(argv: Sequence[str]) -> int:
+    """Return how many instructions a program takes, by valgrind, which makes it 50 times slower."""
+    count = (
+        "valgrind",
+        "--tool=cachegrind",
+        "--cache-sim=no",
+        f"--cachegrind-out-file={os.devnull}",
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        [*count, *argv], env=environment, capture_output=True, text=True, check=True
+    )
+    (number,) = re.findall(r"I *refs: +([\d,]+)", done.stderr)
+    return int(number.replace(",", ""))
+
+
 def start_up(times: int) -> None:
     # As installed: where Python writes no bytecode, each start would compile every module again.
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "src")], check=True)
@@ -84,6 +101,12 @@ def start_up(times: int) -> None:
     for name, each in measured.items():
         middle, least = median(run.cpu for run in each), min(run.cpu for run in each)
         print(f"  {name:<16} {least * 1e3:6.1f} ms {middle * 1e3:6.1f} ms  {middle / base:4.2f} x")
+    if shutil.which("valgrind"):
+        print("instructions of each, by valgrind: the same whatever else the machine does")
+        counts = {name: instructions(argv) for name, argv in commands.items()}
+        for name, count in counts.items():
+            ratio = count / counts["import click"]
+            print(f"  {name:<16} {count / 1e6:8.0f} million  {ratio:5.2f} x")
 
 
 def parser(name: str, path: Path, size: int, times: int, form: str = "json") -> None:

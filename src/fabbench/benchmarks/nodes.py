@@ -6,11 +6,13 @@ launcher says of each process into torch's variables. Pure.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fabbench.model.hosts import Host
 from fabbench.model.options import Text, Whole, option
-from fabbench.model.plan import Command, Step
+
+if TYPE_CHECKING:
+    from fabbench.model.hosts import Host
+    from fabbench.model.plan import Command, Step
 
 _TORCH_VARIABLES = (
     'export MASTER_ADDR="$1" MASTER_PORT="$2" '
@@ -40,21 +42,21 @@ def python() -> Any:
     )
 
 
-def first_address(hosts: Sequence[Host]) -> str:
+def first_address(hosts: Sequence["Host"]) -> str:
     """Return where all ranks reach the first host (MASTER_ADDR)."""
     first, *others = hosts
     is_one_machine = not others or all(host.virtual for host in hosts)
     return "127.0.0.1" if is_one_machine else first.address or first.name
 
 
-def with_torch_variables(step: Step, hosts: Sequence[Host], port_of_first: int) -> Step:
+def with_torch_variables(step: "Step", hosts: Sequence["Host"], port_of_first: int) -> "Step":
     """Return a step whose processes have the variables of torch.distributed.
 
     RANK and WORLD_SIZE count processes: of a step with one per node, they are nodes.
     """
     words = ("sh", "-c", _TORCH_VARIABLES, "sh", first_address(hosts), str(port_of_first))
 
-    def started_by_shell(command: Command) -> Command:
+    def started_by_shell(command: "Command") -> "Command":
         return replace(command, argv=(*words, *command.argv))
 
     return replace(step, commands=tuple(map(started_by_shell, step.commands)))

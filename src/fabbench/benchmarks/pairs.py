@@ -2,15 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail
-from fabbench.model.hosts import Host
 from fabbench.model.log import Facts, fact_text
-from fabbench.model.plan import Command, Step
 from fabbench.model.units import format_size
+
+if TYPE_CHECKING:
+    from fabbench.model.hosts import Host
+    from fabbench.model.plan import Command, Step
 
 PORT = "{port}"
 """A word of a command: a free port, when it runs."""
@@ -22,15 +24,17 @@ ADDRESS = "{address}"
 
 def pair_step(
     execution: str,
-    commands: tuple[Command, ...],
+    commands: tuple["Command", ...],
     facts: Facts,
     *,
     timeout_s: float,
-) -> Step:
+) -> "Step":
     """Return the step of a server and a client.
 
     It is named after the `device` and the `size` in its facts, where it has them.
     """
+    from fabbench.model.plan import Step
+
     device = fact_text(facts, "device")
     size = facts.get("size")
     size_in_id = "all" if size is None else str(size)  # in bytes: ids are for programs
@@ -51,7 +55,7 @@ class Side(NamedTuple):
     """`server` or `client`."""
     at: int
     """The position of its host."""
-    host: Host
+    host: "Host"
     device: str
     """Empty: the program chooses."""
     gpu: int | None
@@ -72,7 +76,7 @@ class PairWork(Work):
         """The sizes in bytes of the steps; None: all that the program has."""
 
     @abstractmethod
-    def rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
+    def rails(self, fabric: str, hosts: Sequence["Host"]) -> Sequence[Rail]:
         """Return the rails between the first and the last host."""
 
     @abstractmethod
@@ -80,17 +84,17 @@ class PairWork(Work):
         """Return what the marker of a step states."""
 
     @abstractmethod
-    def command(self, fabric: str, side: Side, size: int | None) -> Command:
+    def command(self, fabric: str, side: Side, size: int | None) -> "Command":
         """Return the command of one side."""
 
-    def why_no_memory(self, host: Host) -> str:
+    def why_no_memory(self, host: "Host") -> str:
         """Return why a host lacks the memory for the buffers; empty if it has it."""
         if self.memory == "cuda" and not host.gpus:
             return "it has no GPU, but GPU memory was requested."
         return ""
 
     @override
-    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+    def steps(self, execution: str, fabric: str, hosts: Sequence["Host"]) -> tuple["Step", ...]:
         """Return a step per rail and size: the server on the first host, the client on the last."""
         steps: list[Step] = []
         for rail in self.rails(fabric, hosts):
@@ -101,7 +105,7 @@ class PairWork(Work):
                 steps.append(pair_step(execution, commands, facts, timeout_s=self.timeout_s))
         return tuple(steps)
 
-    def _sides(self, rail: Rail, hosts: Sequence[Host]) -> Iterator[Side]:
+    def _sides(self, rail: Rail, hosts: Sequence["Host"]) -> Iterator[Side]:
         """Yield the server's side, on the first host, and the client's, on the last one."""
         is_on_gpus = self.memory == "cuda"
         if self.memory is None:  # the user does not say: on GPUs where both have some

@@ -6,7 +6,6 @@ MaximumEfaInterfaces; results are per region.
 """
 
 import csv
-import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -187,6 +186,8 @@ def require_system(name: str) -> System:
 
 def _similar(name: str) -> str:
     """Return a hint for a name that is not in the catalog."""
+    import difflib  # not needed for correct names
+
     known = systems()
     near = difflib.get_close_matches(plain(name), known, n=4, cutoff=0.5)
     if near:

@@ -43,7 +43,7 @@ _TRY = (
     ("fabbench explain job.log", "which network did this job use?"),
     ("fabbench compare new.log old.log", "what changed?"),
 )
-_COMMANDS_THAT_READ = frozenset({"parse", "explain", "compare"})
+_COMMANDS_THAT_READ = ("parse", "explain", "compare")
 """Commands that start nothing, so they have no notices while they run."""
 _SETTINGS = {
     "help_option_names": ["--help"],

@@ -7,12 +7,14 @@ They count since a driver was loaded: nothing tells of when they are.
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from fabbench.counters.congestion import Port, Strain, strains
 from fabbench.counters.vocabulary import ERRORS, Meaning, named, resolved
 from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import lazy
+
+if TYPE_CHECKING:
+    from fabbench.counters.congestion import Strain
 
 _MOST_COUNTERS = 4096
 """Counters that are kept."""
@@ -186,8 +188,12 @@ class PastedCounters:
         if not is_full:
             nic[count.name] = count.value
 
-    def strains(self) -> list[Strain]:
+    def strains(self) -> list["Strain"]:
         """Return what the counters show of congestion."""
+        if not self._nics:  # as in most logs
+            return []
+        from fabbench.counters.congestion import Port, strains
+
         ports = [
             Port(host="", nic=nic or "the NIC", counters=resolved(counted))
             for nic, counted in self._nics.items()

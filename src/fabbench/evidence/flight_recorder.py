@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from fabbench.evidence.hangs import Call, Group, Hangs, RankState, rank_numbers
 from fabbench.evidence.known_errors import finding
-from fabbench.evidence.plain_pickle import read_plain
 from fabbench.model.errors import MachineError
 from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Finding, MutableFacts, Record
 from fabbench.model.patterns import lazy
@@ -41,6 +40,8 @@ def is_dump(head: bytes) -> bool:
 
 def read_dump(data: bytes, name: str) -> Dump:
     """Read a dump; its rank is the number at the end of its name. Raise MachineError."""
+    from fabbench.evidence.plain_pickle import read_plain  # pickle loads slowly
+
     read = read_plain if _PICKLE.match(data) else json.loads
     try:
         content = read(data)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache, lru_cache
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from fabbench.model.literals import may_match, needed_texts, prefilter, required
 from fabbench.model.log import Facts, Finding, Log, Outcome, Severity, fact_text
 from fabbench.model.mappings import gathered
 from fabbench.model.messages import quoted, single_spaced
-from fabbench.model.patterns import expand, lazy
+from fabbench.model.patterns import Match, expand, lazy
 
 
 class Kind(IntEnum):
@@ -75,8 +76,7 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse a kind that there is not, and a pattern that does not compile."""
         if self.kind not in _KINDS:
-            kinds = ", ".join(_KINDS)
-            raise ValueError(f"the kind {self.kind!r} is none of {kinds}")
+            raise ValueError(f"there is no kind {self.kind!r}")
         for expression in self.expressions:
             required_literals(expression)  # raises ValueError
 
@@ -93,19 +93,27 @@ def fatal_texts() -> tuple[FatalText, ...]:
 
 
 @cache
-def _pattern_of_fatal_texts() -> re.Pattern[str]:
-    """Return a pattern of all fatal texts; its named groups, `t7`, have the numbers of records."""
-    groups: list[str] = []
-    for number, text in enumerate(fatal_texts()):
-        either = "|".join(text.expressions)
-        groups.append(f"(?P<t{number}>{either})")
-    return re.compile("|".join(groups))
+def _fatal_expressions() -> Sequence[tuple[str, FatalText]]:
+    """Return the expressions of all fatal texts, each with its record."""
+    return [(each, text) for text in fatal_texts() for each in text.expressions]
+
+
+def first_fatal_text(line: str) -> tuple[int, FatalText] | None:
+    """Return where the first fatal text of a line begins, and the first record that has it."""
+    matches = ((_match(expression, line), text) for expression, text in _fatal_expressions())
+    found = [(match.start(), text) for match, text in matches if match]
+    return min(found, key=itemgetter(0), default=None)
+
+
+def _match(pattern: str, line: str) -> Match | None:
+    # Few lines have the texts that a match needs: only with these is the pattern compiled.
+    return _compiled(pattern).search(line) if may_match(pattern, line) else None
 
 
 @cache
 def _fatal_filter() -> re.Pattern[str]:
     """Return a pattern that is in every line with a fatal text; most lines have none of both."""
-    return prefilter(each for text in fatal_texts() for each in text.expressions)
+    return prefilter(expression for expression, _ in _fatal_expressions())
 
 
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level.
@@ -213,10 +221,12 @@ def fatal_message(text: str) -> Message | None:
     # Tables may quote such a text, and sentences, which have words before it.
     if not _fatal_filter().search(text) or "\t" in text or _CELLS.fullmatch(text):
         return None
-    match = _pattern_of_fatal_texts().search(text)
-    if match is None or not _PREFIX.fullmatch(text, 0, match.start()):
+    first = first_fatal_text(text)
+    if first is None:
         return None
-    known = fatal_texts()[int(str(match.lastgroup)[1:])]  # `t7` is the record of number 7
+    start, known = first
+    if not _PREFIX.fullmatch(text, 0, start):
+        return None
     sentence = single_spaced(text).removeprefix(f"{known.source}: ")
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
@@ -278,11 +288,7 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return whether a line shows this cause."""
         if any(text in line for text in self.texts):
             return True
-        return any(
-            # Few lines have the texts that a match needs: only these are searched.
-            may_match(pattern, line) and _compiled(pattern).search(line)
-            for pattern in self.patterns
-        )
+        return any(_match(pattern, line) for pattern in self.patterns)
 
     def applies(self, facts: Facts) -> bool:
         """Return whether the facts allow it as a cause."""
@@ -398,7 +404,7 @@ def is_of_gin(message: str) -> bool:
 def _says(what: str, message: str) -> bool:
     # `what`: one of those of `NcclMessage.says`.
     known = (each.pattern for each in nccl_messages() if each.says == what)
-    return any(_compiled(pattern).search(message) for pattern in known)
+    return any(_match(pattern, message) for pattern in known)
 
 
 def is_harmless(message: str) -> bool:

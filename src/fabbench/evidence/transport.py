@@ -8,10 +8,9 @@ fails.
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fabbench.catalog.paths import PathFact, carrier, path_values
-from fabbench.counters.congestion import Strain
-from fabbench.counters.findings import advice
 from fabbench.counters.pasted import PastedCounters
 from fabbench.evidence.first_error import follows
 from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
@@ -22,6 +21,9 @@ from fabbench.model.mappings import distinct, first_of, only, without, without_e
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
+
+if TYPE_CHECKING:
+    from fabbench.counters.congestion import Strain
 
 VERBS = ("ib", "gib")
 """Networks that are InfiniBand or RoCE: NCCL's own, and Google's plugin."""
@@ -438,8 +440,10 @@ def _of_pasted_counters(counted: PastedCounters) -> Iterator[Finding]:
 _SHOWN_NAMES = 8
 
 
-def _congestion(strain: Strain) -> Finding:
+def _congestion(strain: "Strain") -> Finding:
     # A finding with the strain's own sentence; a note, unless it is heavy.
+    from fabbench.counters.findings import advice
+
     code = strain.sign.code
     sentence = re.sub("^the ", "The ", strain.sentence)
     return replace(

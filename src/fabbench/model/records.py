@@ -5,7 +5,7 @@ Every error names the file and the line: of the text, or of the `[[header]]` of 
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
@@ -16,7 +16,6 @@ from fabbench.model.templates import text_of
 
 RecordT = TypeVar("RecordT")
 
-_HEADER = re.compile(r"^\[\[", re.MULTILINE)
 _AT_LINE = re.compile(r"at line (\d+)")
 
 
@@ -43,12 +42,12 @@ def load(package: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
 
 def parse(text: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
     """Return the records of a text; `name` is that of its file. Raise RecordError."""
-    lines = _header_lines(text)
     records: list[RecordT] = []
-    for table, line in zip(_tables(text, name), lines, strict=True):
+    for table in _tables(text, name):
         try:
             records.append(msgspec.convert(table, kind))
         except msgspec.ValidationError as error:
+            line = _header_lines(text)[len(records)]
             raise RecordError(f"{name}:{line}: {error}") from None
     return tuple(records)
 
@@ -82,7 +81,7 @@ def _tables(text: str, name: str) -> list[dict[str, Any]]:
     return [*chain.from_iterable(content.values())]  # A file has records of one kind, or none
 
 
-def _header_lines(text: str) -> Iterator[int]:
-    """Yield the number of the line of each `[[header]]`."""
-    for header in _HEADER.finditer(text):
-        yield text.count("\n", 0, header.start()) + 1
+def _header_lines(text: str) -> list[int]:
+    """Return the number of the line of each `[[header]]`."""
+    lines = enumerate(text.split("\n"), 1)
+    return [number for number, line in lines if line.startswith("[[")]

@@ -4,10 +4,7 @@ Text in markup is escaped, whatever its origin.
 """
 
 import time
-from base64 import b64encode
 from functools import cache
-from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING
 
 from fabbench.model.messages import listed, printable, unbroken
@@ -45,6 +42,9 @@ def template(name: str) -> "Template":
 
 def _sha256(script: str) -> str:
     """Return what a content security policy calls the one script that may run."""
+    from base64 import b64encode
+    from hashlib import sha256
+
     return b64encode(sha256(script.encode()).digest()).decode()
 
 
@@ -54,6 +54,8 @@ def _minute_now() -> str:
 
 def project_url() -> str:
     """Return the address of the project; empty: this installation does not know it."""
+    from importlib.metadata import PackageNotFoundError, metadata  # loads slowly
+
     try:
         named = metadata("fabbench")["Project-URL"] or ""
     except PackageNotFoundError:

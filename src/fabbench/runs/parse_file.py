@@ -8,7 +8,6 @@ compression at most. A file that expands to more than logs do is refused; so are
 
 import bz2
 import codecs
-import html
 import lzma
 import os
 import re
@@ -320,6 +319,8 @@ def as_printed(text: str) -> str:
     # A rare character is found far more quickly than a pattern; tickets write {noformat}.
     may_be_html = "&" in text or "{" in text or _may_be_page(text)
     if may_be_html and _HTML.search(text):
+        import html  # most logs have none
+
         lines = _LINE_END.sub("\n", text)
         text = html.unescape(_TAG.sub("", lines))
     if "\0" in text:  # a gap of any length, which ends the line before it

@@ -12,10 +12,10 @@ from fabbench.evidence import known_errors
 from fabbench.evidence.known_errors import (
     FatalText,
     Kind,
-    _pattern_of_fatal_texts,
     fatal_message,
     fatal_texts,
     findings_of,
+    first_fatal_text,
 )
 from fabbench.model.log import Outcome
 from fabbench.runs.inputs import parse
@@ -101,9 +101,9 @@ def record(line: str) -> FatalText | None:
     """Return the record that a line shows."""
     if fatal_message(line) is None:
         return None
-    match = _pattern_of_fatal_texts().search(line)
-    assert match is not None
-    return TEXTS[int(str(match.lastgroup)[1:])]
+    first = first_fatal_text(line)
+    assert first is not None
+    return first[1]
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text.source}: {text.kind}")

@@ -10,7 +10,6 @@ import pytest
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
 from fabbench.model.log import Finding, Severity
-from fabbench.report import templates
 from fabbench.report.page import RunPage, comparison_page, page_of, run_section
 from fabbench.report.svg import KINDS, Axis, Panel, Picture, plots, to_svg, to_svg_file
 from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
@@ -47,7 +46,7 @@ def test_the_footer_links_a_project_whose_address_is_known(
     monkeypatch: pytest.MonkeyPatch, address: str, linked: bool
 ) -> None:
     known = {"Project-URL": f"Source, {address}"}
-    monkeypatch.setattr(templates, "metadata", lambda name: known)
+    monkeypatch.setattr("importlib.metadata.metadata", lambda name: known)
     assert (f'by <a href="{address}">fabbench' in written([page()])) is linked
 
 
