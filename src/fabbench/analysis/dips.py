@@ -10,10 +10,10 @@ than what the catalog assumes between executions: one measurement shows start-up
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean, median
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.curve import Curve, Drop, line_of
-from fabbench.analysis.statistics import mean, median
 
 _WIDEST = 3
 """Sizes of a dip."""
@@ -111,13 +111,13 @@ def _deviation_of_mean(width: int) -> float:
 def _significance(series: Curve, place: _Place, noise: float, least: float) -> float:
     """Return by what factor a place exceeds noise and the least dip; 0 where it is none."""
     excess = _over_model(series, place)
-    depth = mean(excess)
+    depth = fmean(excess)
     spread = noise * _deviation_of_mean(place.width)
     beyond = max(_SIGMAS_BOUND * spread, _LEAST_BOUND)
     if min(excess) < _SHARE * depth:  # a size beside the dip, not of it
         return 0.0
     # A model may bend wrongly: what the neighbors alone allow must be exceeded, too.
-    if mean(_over_bound(series, place)) < beyond:
+    if fmean(_over_bound(series, place)) < beyond:
         return 0.0
     return depth / max(_SIGMAS * spread, least)
 
@@ -162,7 +162,7 @@ def _sides(series: Curve, place: _Place) -> tuple[Curve, Curve]:
 def _typical_of_two(values: Sequence[float]) -> float:
     """Return the nearest of two values, or their mean where the farther one is smaller."""
     nearest, farther = values
-    return mean([nearest, farther]) if farther < nearest else nearest
+    return fmean([nearest, farther]) if farther < nearest else nearest
 
 
 def _drop_at(series: Curve, place: _Place) -> Drop:

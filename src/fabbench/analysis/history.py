@@ -5,10 +5,10 @@ Pure.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from fabbench.analysis.change_points import FEWEST, watched
-from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
 from fabbench.model.mappings import distinct, gathered
 from fabbench.model.units import Sizes
