@@ -5,16 +5,15 @@ describe-instance-types --filters Name=network-info.efa-supported,Values=true`` 
 MaximumEfaInterfaces; results are per region.
 """
 
-import csv
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
-from fabbench.model.templates import text_of
+from fabbench.model.templates import rows_of as rows_of  # noqa: PLC0414 - with `records`
 from fabbench.model.values import T, frozen
 
 RACKS = ("GB200", "GB300")
@@ -147,14 +146,6 @@ def records(
         filled = [(name, cell) for name, cell in row.items() if cell]
         values = {name: _FLAGS.get(cell, cell) for name, cell in filled}
         yield msgspec.convert(values, kind, strict=False)  # numbers are texts in a table
-
-
-@cache
-def rows_of(name: str, package: str = "fabbench.catalog") -> Sequence[Mapping[str, str]]:
-    """Return the rows of a file of the catalog, or of another package, without its comments."""
-    lines = text_of(package, name).splitlines()
-    rows = (line for line in lines if not line.startswith("#"))
-    return list(csv.DictReader(rows))
 
 
 def system(name: str) -> System | None:
