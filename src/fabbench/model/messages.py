@@ -122,6 +122,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{plural}"
 
 
+def tally(counts: Mapping[str, int]) -> str:
+    """Write how many there are of each kind, but for those without any: ``3 ok, 1 failed``."""
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+
+
 _COLOR = lazy(r"\x1b\[[\d;:]*m")
 _UNSAFE = lazy(
     "["
