@@ -122,7 +122,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{plural}"
 
 
-def tally(counts: Mapping[str, int]) -> str:
+def tally(counts: Mapping[Any, int]) -> str:
     """Write how many there are of each kind, but for those without any: ``3 ok, 1 failed``."""
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
