@@ -6,13 +6,13 @@ Rails, which are pairs of network devices, have figures of their own.
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
-from fabbench.model.mappings import distinct, gathered, map_values
+from fabbench.model.mappings import Names, distinct, gathered, map_values
 from fabbench.model.units import Scale, scale
 from fabbench.model.values import frozen
 
@@ -315,7 +315,7 @@ class RowGroup:
     """The times of small sizes, in the same form, where the metric is a rate."""
 
 
-def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> tuple[str, ...]:
+def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> Names:
     """Return the fields by which rows are grouped into sections, one for each of their values.
 
     Those of several values in one column; and those in which columns differ, unless it is allowed

@@ -16,9 +16,10 @@ promises it.
 import math
 from collections.abc import Sequence
 from operator import sub
+from statistics import fmean, median
 from typing import NamedTuple, TypeAlias
 
-from fabbench.analysis.statistics import NEGLIGIBLE, dot, mean, median
+from fabbench.analysis.statistics import NEGLIGIBLE, dot
 
 Values: TypeAlias = Sequence[float]
 
@@ -206,7 +207,7 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
     correlation = _overstated_correlation(lagged, count)
     at_level = clipped[-min(end - start, count) :]
     return _Noise(
-        level=middle + mean(at_level),
+        level=middle + fmean(at_level),
         deviation=_deviation(apart, correlation),
         correlation=correlation,
         runs=len(at_level),
@@ -217,7 +218,7 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
 
 
 def _centered(values: Values) -> list[float]:
-    center = mean(values)
+    center = fmean(values)
     return [value - center for value in values]
 
 
@@ -346,7 +347,7 @@ def _distance_from_level(noise: _Noise, last: Values) -> float:
     lowest = nearest - limit
     highest = nearest + limit
     clipped = [max(lowest, min(value, highest)) for value in above]
-    return max(mean(clipped), 0.0)
+    return max(fmean(clipped), 0.0)
 
 
 def _variance_of_mean(rho: float, count: int) -> float:

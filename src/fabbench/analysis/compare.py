@@ -43,7 +43,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, one_named, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, fact_text, status_of
-from fabbench.model.mappings import distinct, gathered, map_values
+from fabbench.model.mappings import Sentences, distinct, gathered, map_values
 from fabbench.model.units import Scale
 from fabbench.model.values import frozen
 
@@ -72,7 +72,7 @@ class ColumnSummary:
     source: str
     label_given: bool
     outcome: Outcome
-    reasons: tuple[str, ...]
+    reasons: Sentences
     """Why its logs are not all ok, each sentence once."""
     not_ok: int
     """How many of its logs are not ok."""

@@ -9,10 +9,11 @@ fitted to relative errors.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
-from fabbench.analysis.statistics import dot, median
+from fabbench.analysis.statistics import dot
 from fabbench.model.log import Log, Point
 from fabbench.model.mappings import gathered
 from fabbench.model.messages import key_words

@@ -11,10 +11,10 @@ than what the catalog assumes between executions: one measurement shows start-up
 import math
 from collections.abc import Callable, Iterator, Sequence
 from operator import sub
+from statistics import fmean, median
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.curve import Curve, Drop, line_of
-from fabbench.analysis.statistics import mean, median
 
 _WIDEST = 3
 """Sizes of a dip."""
@@ -91,8 +91,8 @@ def _noise(series: Curve) -> float:
     It is told by how far each size is from the middle of its two neighbors; infinite: too few.
     """
     times = [math.log(time) for time in series.times]
-    neighbors = map(mean, zip(times, times[2:], strict=False))
-    apart = [*map(sub, times[1:], neighbors)]
+    neighbors = [fmean(both) for both in zip(times, times[2:], strict=False)]
+    apart: list[float] = [*map(sub, times[1:], neighbors)]
     if not apart:
         return math.inf
     middle = median(apart)
@@ -108,13 +108,13 @@ def _deviation_of_mean(width: int) -> float:
 def _significance(series: Curve, place: _Place, noise: float, least: float) -> float:
     """Return by what factor a place exceeds noise and the least dip; 0 where it is none."""
     excess = _over_model(series, place)
-    depth = mean(excess)
+    depth = fmean(excess)
     spread = noise * _deviation_of_mean(place.width)
     beyond = max(_SIGMAS_BOUND * spread, _LEAST_BOUND)
     if min(excess) < _SHARE * depth:  # a size beside the dip, not of it
         return 0.0
     # A model may bend wrongly: what the neighbors alone allow must be exceeded, too.
-    if mean(_over_bound(series, place)) < beyond:
+    if fmean(_over_bound(series, place)) < beyond:
         return 0.0
     return depth / max(_SIGMAS * spread, least)
 
@@ -153,7 +153,7 @@ def _sides(series: Curve, place: _Place) -> tuple[Curve, Curve]:
 def _typical_of_two(values: Sequence[float]) -> float:
     """Return the nearest of two values, or their mean where the farther one is smaller."""
     nearest, farther = values
-    return mean([nearest, farther]) if farther < nearest else nearest
+    return fmean([nearest, farther]) if farther < nearest else nearest
 
 
 def _drop_at(series: Curve, place: _Place) -> Drop:

@@ -15,7 +15,7 @@ from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import Published, Role, deciding, published
 from fabbench.catalog.systems import NVLINK, rows_of
 from fabbench.model.log import METRICS, Metric
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import Sentences, distinct, gathered
 from fabbench.model.units import Scale, format_decimal, format_ends, format_size
 from fabbench.model.values import frozen
 from fabbench.plan.gates import SLACK
@@ -410,7 +410,7 @@ _FAR_OFF = (
 )
 
 
-def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, ...]:
+def likely_causes(setting: Setting, metric: Metric, value: float) -> Sentences:
     """Return up to three causes of a low figure, in the order of slow.csv.
 
     The column `when` there has the code of a finding, or what is slow and one of `conditions`.

@@ -15,7 +15,7 @@ from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
 from fabbench.model import records
 from fabbench.model.log import Outcome, Severity
-from fabbench.model.mappings import distinct, gathered
+from fabbench.model.mappings import Names, Sentences, distinct, gathered
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_size, format_sizes
 
@@ -42,7 +42,7 @@ _note = partial(records.sentence, "fabbench.analysis", "footnotes.toml")
 """Return a note by its code, with the values that are in it."""
 
 
-def footnotes(comparison: Comparison) -> tuple[str, ...]:
+def footnotes(comparison: Comparison) -> Sentences:
     """Return everything that a reader of the table must know, most important first."""
     columns = comparison.columns
     return (
@@ -82,7 +82,7 @@ def _sources(columns: Sequence[ColumnSummary]) -> str:
     return _note("sources", sources=sources)
 
 
-def versions_of(column: ColumnSummary) -> tuple[str, ...]:
+def versions_of(column: ColumnSummary) -> Names:
     """Return the facts of a column that are versions, in the order in which they are written."""
     benchmarks = column.fields["benchmark"] or ("",)
     names = (name for benchmark in benchmarks for name in benchmark_named(benchmark).versions)
@@ -205,8 +205,9 @@ def _conditions(comparison: Comparison) -> str:
         if name in same:
             noun = one if same[name] == "1" else several
             parts.append(f"{same[name]} {noun}")
-    others = same.keys() - {*_PROGRAM, *_COUNTED}
-    parts += [f"{name} {same[name]}" for name in same if name in others]
+    for name, value in same.items():
+        if name not in {*_PROGRAM, *_COUNTED}:
+            parts.append(f"{name} {value}")
     if comparison.placement:
         parts.append(comparison.placement)
     parts += _common_facts(comparison.columns)

@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from fabbench.model.errors import Exit
+from fabbench.model.mappings import Sentences
 from fabbench.model.values import frozen
 
 
@@ -24,8 +25,8 @@ class GateResult:
     gate: str
     """As it was written."""
     state: GateState
-    breaches: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    breaches: Sentences = ()
+    notes: Sentences = ()
 
 
 @frozen
@@ -33,7 +34,7 @@ class Verdict:
     """The findings of the gates, as sentences."""
 
     status: Exit = Exit.FINE
-    undecided: tuple[str, ...] = ()
+    undecided: Sentences = ()
     """The sentences about losses that are neither shown nor excluded."""
     results: tuple[GateResult, ...] = ()
     """In the order in which gates were given."""
@@ -45,12 +46,12 @@ class Verdict:
         return next(filter(states.__contains__, GateState), GateState.PASSED)
 
     @property
-    def breaches(self) -> tuple[str, ...]:
+    def breaches(self) -> Sentences:
         """The sentences of all breaches."""
         return tuple(text for result in self.results for text in result.breaches)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> Sentences:
         """The sentences that are no breaches."""
         return tuple(text for result in self.results for text in result.notes)
 

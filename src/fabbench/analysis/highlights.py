@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
+from statistics import fmean
 from typing import NamedTuple
 
 from fabbench.analysis.aggregate import RAIL
@@ -20,7 +21,7 @@ from fabbench.analysis.compare import (
     ComparisonRow,
     ComparisonSection,
 )
-from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest, mean
+from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest
 from fabbench.model.log import Metric, Outcome
 from fabbench.model.units import format_bounds, format_change, format_percent, format_size
 from fabbench.model.values import frozen
@@ -336,7 +337,7 @@ class RailFigures(NamedTuple):
     @property
     def mean(self) -> float:
         """The mean of the rails."""
-        return mean(self.figures.values())
+        return fmean(self.figures.values())
 
     @property
     def total(self) -> float | None:

@@ -4,10 +4,10 @@ Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from fabbench.analysis.change_points import FEWEST, watched
-from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
 from fabbench.model.mappings import distinct, gathered, most_common
 from fabbench.model.units import Sizes

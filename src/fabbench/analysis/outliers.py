@@ -10,12 +10,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import sub
+from statistics import fmean, median
 
 from fabbench.analysis.aggregate import UNUSABLE, Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
-from fabbench.analysis.statistics import dot, mean, median, squares, t_quantile
+from fabbench.analysis.statistics import dot, squares, t_quantile
 from fabbench.model import records
 from fabbench.model.log import Log, Severity
+from fabbench.model.mappings import Sentences
 from fabbench.model.messages import key_words
 from fabbench.model.units import format_percent
 
@@ -30,7 +32,7 @@ _note = partial(records.sentence, "fabbench.analysis", "footnotes.toml")
 """Return a note by its code, with the values that are in it."""
 
 
-def irregularities(comparison: Comparison) -> tuple[str, ...]:
+def irregularities(comparison: Comparison) -> Sentences:
     """Return a sentence for each outlier, warm-up and drift, of every column."""
     sentences: dict[str, None] = {}
     for section in comparison.sections:
@@ -103,8 +105,8 @@ def _change_from_first_to_last(logarithms: Sequence[float]) -> float:
     # The means of the halves are this far apart: count - half of the count - 1 steps.
     count = len(logarithms)
     half = count // 2
-    earlier = mean(logarithms[:half])
-    later = mean(logarithms[-half:])
+    earlier = fmean(logarithms[:half])
+    later = fmean(logarithms[-half:])
     halves_apart = later - earlier
     return math.expm1(halves_apart * (count - 1) / (count - half))
 
@@ -128,13 +130,13 @@ def _stands_apart(scores: Sequence[float], number: int) -> bool:
     variance = squares(others) / (count - 1)
     deviation = math.sqrt(variance * (1 + 1 / count))  # Of one more score from the others' mean
     critical = t_quantile(LEVEL / 2 / len(scores), count - 1)
-    return abs(scores[number] - mean(others)) > critical * deviation
+    return abs(scores[number] - fmean(others)) > critical * deviation
 
 
 def _drifts(scores: Sequence[float]) -> bool:
     """Return whether scores are shown to have a slope over their order, by least squares."""
     count = len(scores)
-    level = mean(scores)
+    level = fmean(scores)
     places = [place - (count - 1) / 2 for place in range(count)]
     spread = dot(places, places)
     slope = dot(places, scores) / spread

@@ -6,9 +6,9 @@ During a run the live view shows the comparison of everything read so far, made 
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from fabbench.analysis.compare import Column, Comparison, compare
-from fabbench.analysis.statistics import mean
 from fabbench.model.errors import FabbenchError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.mappings import map_values
@@ -126,7 +126,7 @@ class RunProgress:
         An execution takes as long as the earlier ones of its configuration did. The first is
         extrapolated from the sizes that it has measured.
         """
-        usual_s = map_values(mean, self._took)
+        usual_s = map_values(fmean, self._took)
         rest = 0.0
         if self.current is not None:
             label = self.current.configuration.label
@@ -137,7 +137,7 @@ class RunProgress:
             rest = max(0.0, estimate - self.spent(now))
         if not usual_s:
             return None
-        of_others = mean(usual_s.values())  # for a configuration that has not run yet
+        of_others = fmean(usual_s.values())  # for a configuration that has not run yet
         later = self.plan.executions[self.number :]  # the number of the first is 1
         return rest + sum(usual_s.get(each.configuration.label, of_others) for each in later)
 

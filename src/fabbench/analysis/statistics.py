@@ -17,6 +17,7 @@ from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import chain
 from operator import mul
+from statistics import fmean, median
 from typing import NamedTuple, TypeAlias
 
 from fabbench.model.mappings import map_values
@@ -251,8 +252,8 @@ def pooled(pairs: Sequence[TwoSamples]) -> TwoSamples | None:
     together = TwoSamples(
         new=new,
         base=base,
-        rounding=mean([pair.rounding for pair in pairs]),
-        assumed=mean(assumed) if assumed else math.inf,
+        rounding=fmean([pair.rounding for pair in pairs]),
+        assumed=fmean(assumed) if assumed else math.inf,
     )
     has_noise = together.measured or bool(assumed)
     return together if together.fewest and has_noise else None
@@ -264,7 +265,7 @@ def _means(sides: Sequence[Values]) -> Values:
     means: dict[int, float] = {}
     for run in first:
         if all(run in side for side in others):
-            means[run] = mean([side[run] for side in sides])
+            means[run] = fmean([side[run] for side in sides])
     return means
 
 
@@ -340,7 +341,7 @@ def standardized_sum(pairs: Pairs) -> TwoSamples | None:
             continue
         used += 1
         squared_rounding += (pair.rounding / spread) ** 2
-        middle = mean(pair.everything)
+        middle = fmean(pair.everything)
         _add_scores(new, pair.new, middle, spread)
         _add_scores(base, pair.base, middle, spread)
     if not used:
@@ -469,20 +470,12 @@ def _trimmed(side: Values, fraction: float) -> _TrimmedMean:
     lowest = [kept[0]] * cut
     highest = [kept[-1]] * cut
     winsorized = lowest + kept + highest
-    return _TrimmedMean(mean(kept), squares(winsorized), len(kept))
-
-
-def mean(values: Collection[float]) -> float:
-    """Return the arithmetic mean.
-
-    Importing Python's module takes longer than a whole comparison.
-    """
-    return math.fsum(values) / len(values)
+    return _TrimmedMean(fmean(kept), squares(winsorized), len(kept))
 
 
 def squares(values: Collection[float]) -> float:
     """Return the sum of squared distances from the mean."""
-    middle = mean(values)
+    middle = fmean(values)
     return sum((value - middle) ** 2 for value in values)
 
 
@@ -490,15 +483,6 @@ def dot(left: Iterable[float], right: Iterable[float]) -> float:
     """Return the sum of products."""
     products: Iterable[float] = map(mul, left, right)
     return sum(products)
-
-
-def median(values: Iterable[float]) -> float:
-    """Return the middle value, or the mean of the two in the middle."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[half]
-    return (ordered[half - 1] + ordered[half]) / 2
 
 
 @lru_cache(maxsize=4096)

@@ -14,10 +14,12 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
-from fabbench.analysis.statistics import LEVEL, TwoSamples, mean, squares, t_quantile
+from fabbench.analysis.statistics import LEVEL, TwoSamples, squares, t_quantile
+from fabbench.model.mappings import Names
 from fabbench.plan.arms import DEFAULT
 
 MARGIN = math.log1p(0.02)
@@ -52,7 +54,7 @@ Samples: TypeAlias = Mapping[TunedSize, Mapping[str, TwoSamples]]
 class Tuning:
     """What is known of the arms. Grows with each look."""
 
-    arms: tuple[str, ...]
+    arms: Names
     """All but the default."""
     maximum: int
     """Repeats."""
@@ -103,7 +105,7 @@ class Tuning:
             for cell in cells  # an arm may lack some
             if arm in self.samples[cell]
         ]
-        means = map(mean, zip(*known, strict=True))
+        means = map(fmean, zip(*known, strict=True))
         return Gain(arm, cells, *map(math.exp, means))
 
     def best_of_all(self) -> str:

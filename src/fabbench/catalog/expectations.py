@@ -12,14 +12,15 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from fabbench.catalog.systems import records, rows_of
-from fabbench.model.fabrics import INTRA_HOST, networks, providers
+from fabbench.model.fabrics import networks, of_kind, providers
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 from fabbench.model.values import frozen
 
+_COLLECTIVES = rows_of("collectives.csv")
 SAME_CASE: Mapping[str, str] = {
-    **dict.fromkeys(("allreduce", "reduction", "allr"), "all_reduce"),
-    **dict.fromkeys(("allgather", "fcollect", "allg"), "all_gather"),
-    **dict.fromkeys(("reducescatter", "redsct"), "reduce_scatter"),
+    other: row["collective"]
+    for row in _COLLECTIVES  # which may have several names there
+    for other in row["elsewhere"].split()
 }
 """What other benchmarks call a collective → its name in nccl-tests."""
 
@@ -34,13 +35,12 @@ def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
     return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
 
 
-CEILINGS: Mapping[str, Callable[[float, int, int], float]] = {
-    **dict.fromkeys(
-        ("all_reduce", "all_gather", "reduce_scatter", "gather", "scatter"), _hierarchical
-    ),
-    "alltoall": lambda rate, nodes, gpus: _hierarchical(rate, nodes, gpus) / gpus,
-    **dict.fromkeys(("broadcast", "reduce", "sendrecv"), lambda rate, _nodes, _gpus: rate),
+_BOUNDS: Mapping[str, Callable[[float, int, int], float]] = {
+    "crossing": _hierarchical,
+    "crossing-per-gpu": lambda rate, nodes, gpus: _hierarchical(rate, nodes, gpus) / gpus,
+    "nics": lambda rate, _nodes, _gpus: rate,
 }
+CEILINGS = {row["collective"]: _BOUNDS[row["ceiling"]] for row in _COLLECTIVES}
 """Collective → the maximum busbw, from the rate of a node's NICs, nodes, and GPUs per node."""
 
 
@@ -112,11 +112,12 @@ def _in_base_units(row: Mapping[str, str]) -> Mapping[str, Any]:
 
 PAIRS = "pairs"
 """The kind of tools that measure one pair of processes, whatever carries their data."""
-_FABRICS: Mapping[str, Collection[str]] = {"inside": INTRA_HOST, "sockets": ("tcp", "ofi-tcp")}
-_KINDS: Mapping[str, str] = {
+_KINDS = ("inside", "sockets")
+"""Those of collectives: kinds of fabrics, too."""
+_KIND_OF: Mapping[str, str] = {
     transport: kind
-    for kind, fabrics in _FABRICS.items()
-    for fabric in fabrics
+    for kind in _KINDS
+    for fabric in of_kind(kind)
     for transport in networks(fabric) | providers(fabric)
 }
 
@@ -127,9 +128,9 @@ def noise_kinds(transports: Collection[str]) -> frozenset[str]:
     Those are as logs state them, several joined by `+`. All kinds where one is unknown.
     """
     parts = {part for transport in transports for part in transport.split("+")}
-    if not parts or not parts <= _KINDS.keys():
-        return frozenset(_FABRICS)
-    return frozenset(_KINDS[part] for part in parts)
+    if not parts or not parts <= _KIND_OF.keys():
+        return frozenset(_KINDS)
+    return frozenset(_KIND_OF[part] for part in parts)
 
 
 def assumed_noise(kinds: Collection[str], size: int) -> float:

@@ -10,7 +10,8 @@ from functools import cache
 from fabbench.catalog.systems import records, rows_of
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Paths, distinct
+from fabbench.model.plan import Words
 from fabbench.model.values import frozen
 
 REPOSITORY = "public.ecr.aws/hpc-cloud/nccl-tests"
@@ -136,7 +137,7 @@ def require_fit(image: str, hosts: Iterable[Host]) -> None:
             raise MachineError(f"{host.name}: {why}", hint=f"Nothing was started. {advice}")
 
 
-def _folders_of_kind(kind: str) -> tuple[str, ...]:
+def _folders_of_kind(kind: str) -> Paths:
     # `program` and `library` are those below an install prefix, `programs` and `libraries` others.
     rows = rows_of("folders.csv")
     return tuple(row["folder"] for row in rows if row["kind"] == kind)
@@ -157,12 +158,12 @@ _SET_PATHS = (
 )
 
 
-def program_folders(paths: Sequence[str]) -> tuple[str, ...]:
+def program_folders(paths: Sequence[str]) -> Paths:
     """Return the directories of programs below install prefixes."""
     return tuple(below(path, name) for path in paths for name in BELOW_PREFIX)
 
 
-def library_folders(paths: Sequence[str]) -> tuple[str, ...]:
+def library_folders(paths: Sequence[str]) -> Paths:
     """Return the directories of libraries below install prefixes."""
     return tuple(below(path, name) for path in paths for name in LIBRARIES_BELOW_PREFIX)
 
@@ -172,9 +173,7 @@ def below(path: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}".rstrip("/") or "/"
 
 
-def with_libraries(
-    argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()
-) -> tuple[str, ...]:
+def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> Words:
     """Return how to start a program with the libraries of `paths`, which are install prefixes.
 
     `folders`, where the program itself may be, come first in its PATH. Without prefixes its

@@ -20,7 +20,7 @@ import msgspec
 from fabbench.catalog.systems import System
 from fabbench.model import records
 from fabbench.model.errors import RequestError
-from fabbench.model.mappings import Variables
+from fabbench.model.mappings import Names, Variables
 from fabbench.model.values import frozen
 
 EFA = "vpc.amazonaws.com/efa"
@@ -46,7 +46,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     image: str
     script: str
     """What its shell runs."""
-    capabilities: tuple[str, ...] = ()
+    capabilities: Names = ()
     mounts: tuple[Mount, ...] = ()
     env: Variables = {}
 
@@ -61,7 +61,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A description for users."""
     resource: str = ""
     """The extended resource; ``*`` stands for any text. Empty: pods request none."""
-    fabrics: tuple[str, ...]
+    fabrics: Names
     """The fabrics that it may provide, by fabbench's names."""
     shared: bool = False
     """Whether one unit gives a pod all devices of a pool (the RDMA shared device plugin).
@@ -70,7 +70,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
     huge_pages: bool = False
     """Whether the fabric's library uses huge pages, where the node has some."""
-    capabilities: tuple[str, ...] = ("IPC_LOCK",)
+    capabilities: Names = ("IPC_LOCK",)
     annotations: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
     env: Variables = {}
@@ -87,7 +87,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sidecar: Sidecar | None = None
     image: str = ""
     """The platform's published image, where AWS's does not work."""
-    settings: Mapping[str, Mapping[str, str]] = {}
+    settings: Mapping[str, Variables] = {}
     """Fabric → the variables that the platform sets for NCCL on it."""
 
 

@@ -4,13 +4,13 @@ Every configuration names its network in NCCL_NET: NCCL then fails if that netwo
 instead of falling back to another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
 from fabbench.model.fabrics import NO_NETWORK, provider
 from fabbench.model.hosts import Host
-from fabbench.model.mappings import Variables, distinct
+from fabbench.model.mappings import Names, Variables, distinct
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
@@ -48,7 +48,7 @@ class NcclEnvironment(NamedTuple):
     """What to set and what to unset for every rank. No name is in both."""
 
     env: Variables
-    unset: tuple[str, ...] = ()
+    unset: Names = ()
 
 
 def environment(
@@ -106,7 +106,7 @@ def _socket_interface(hosts: Sequence[Host]) -> str:
     return UNKNOWN_INTERFACE if len(hosts) > 1 else ""  # inside one host any will do
 
 
-def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
+def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Variables:
     """Return a variable with the RoCE GID index, if all devices of all hosts have the same one."""
     if fabric != "roce":
         return {}

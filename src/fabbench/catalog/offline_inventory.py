@@ -20,7 +20,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.systems import System, require_system
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
-from fabbench.model.mappings import distinct, first_of, without
+from fabbench.model.mappings import Paths, distinct, first_of, without
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan, Variant
 
@@ -180,9 +180,7 @@ def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host
     return replace(view, programs={}, searched=searched) if variant.paths else view
 
 
-def _searched_folders(
-    program: str, variant: Variant, target: Target, needs: Needs
-) -> tuple[str, ...]:
+def _searched_folders(program: str, variant: Variant, target: Target, needs: Needs) -> Paths:
     """Return the directories of a variant in which a program may be, then its usual one.
 
     Below a prefix it may be where its usual directory ends alike, or where it was built.
@@ -219,7 +217,7 @@ def require_names(plan: Plan) -> None:
             )
 
 
-def _folders(program: str, target: Target, needs: Needs) -> tuple[str, ...]:
+def _folders(program: str, target: Target, needs: Needs) -> Paths:
     """Return where a program may be.
 
     The given directories, else the one in which AWS's images have it.

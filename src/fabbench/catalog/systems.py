@@ -5,15 +5,15 @@ describe-instance-types --filters Name=network-info.efa-supported,Values=true`` 
 MaximumEfaInterfaces; results are per region.
 """
 
-import csv
+import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
-from fabbench.model.templates import text_of
+from fabbench.model.templates import rows_of as rows_of  # noqa: PLC0414 - with `records`
 from fabbench.model.values import T, frozen
 
 RACKS = ("GB200", "GB300")
@@ -148,14 +148,6 @@ def records(
         yield msgspec.convert(values, kind, strict=False)  # numbers are texts in a table
 
 
-@cache
-def rows_of(name: str, package: str = "fabbench.catalog") -> Sequence[Mapping[str, str]]:
-    """Return the rows of a file of the catalog, or of another package, without its comments."""
-    lines = text_of(package, name).splitlines()
-    rows = (line for line in lines if not line.startswith("#"))
-    return list(csv.DictReader(rows))
-
-
 def system(name: str) -> System | None:
     """Return a system by name, or one of `8xH100` that has no other; None: not known."""
     return systems().get(plain(name)) or _system_of_only_gpus(name)
@@ -186,8 +178,6 @@ def require_system(name: str) -> System:
 
 def _similar(name: str) -> str:
     """Return a hint for a name that is not in the catalog."""
-    import difflib  # not needed for correct names
-
     known = systems()
     near = difflib.get_close_matches(plain(name), known, n=4, cutoff=0.5)
     if near:

@@ -18,9 +18,19 @@ from fabbench.cli.commands import MEANT, RESUMED, SYNONYMS, VERBOSE, WORDS
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import Names, gathered
 from fabbench.model.messages import did_you_mean, nearest
-from fabbench.model.options import FORMER, RARE, Flag, Launchers, Option, Type, declared, flat
+from fabbench.model.options import (
+    FORMER,
+    RARE,
+    Flag,
+    Launchers,
+    Option,
+    Options,
+    Type,
+    declared,
+    flat,
+)
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_range
 
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
 
     from fabbench.config.given import Given, GivenOptions
     from fabbench.config.sections import Config
+    from fabbench.model.plan import Words
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 ResultT = TypeVar("ResultT")
@@ -111,7 +122,7 @@ def _click_option(option: Option) -> click.Parameter:
 
 
 def _require_option_first(
-    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+    context: click.Context, parameter: click.Parameter, words: "Words"
 ) -> Any:
     """Refuse a first word that is not an option: no benchmark's program takes one."""
     del context, parameter
@@ -126,7 +137,7 @@ def _require_option_first(
 _SLOTS = lazy(r"(?<!\s)\s++(?:slots|max[-_]slots)\s*=\s*\d+")
 
 
-def read_hostfile(text: str) -> tuple[str, ...]:
+def read_hostfile(text: str) -> Names:
     """Return the hosts of a host file, in its order: a name or a list of names per line.
 
     ``slots=`` and ``max_slots=`` (Open MPI) and ``:N`` (MPICH) after a name count ranks, and are
@@ -146,7 +157,7 @@ def read_hostfile(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _hosts_in_file(file: str) -> tuple[str, ...]:
+def _hosts_in_file(file: str) -> Names:
     try:
         return read_hostfile(Path(file).read_text("utf-8-sig"))
     except OSError as error:
@@ -168,7 +179,7 @@ _HOSTFILE = Option(
 )
 
 
-def size_options(options: Mapping[str, Option]) -> Iterator[click.Parameter]:
+def size_options(options: Options) -> Iterator[click.Parameter]:
     """Yield ``--size`` for a benchmark whose own `options` have only the ends of a range."""
     if "max_bytes" in options and "sizes" not in options:
         ends = [str(options[name].default) for name in _ENDS]
@@ -250,7 +261,7 @@ class CommandLine(NamedTuple):
 
     given: "GivenOptions"
     config: "Config | None"
-    command: tuple[str, ...]
+    command: "Words"
     """Its words: ``fabbench run nccl …``."""
     typed: Mapping[str, str]
     """Options that the user typed, and how they are written."""
@@ -263,7 +274,7 @@ class CommandLine(NamedTuple):
 
 def command_line(ctx: click.Context) -> CommandLine:
     """Return what a context has read."""
-    words: tuple[str, ...] = ctx.meta.get(WORDS, ())
+    words: Words = ctx.meta.get(WORDS, ())
     for old, new in FORMER.items():
         if f"--{old}" in _typed_in(words):
             terminal.notify(f"--{old} is now --{new}.")

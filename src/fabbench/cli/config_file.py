@@ -13,13 +13,13 @@ from fabbench.cli.options import results
 from fabbench.launchers import options_of_launchers
 from fabbench.model.mappings import Variables, map_values, without_empty
 from fabbench.model.messages import RARE
-from fabbench.model.options import Option
+from fabbench.model.options import Options
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
 
 
-def command_options(name: str) -> Mapping[str, Option]:
+def command_options(name: str) -> Options:
     """Return the options of a benchmark's command by their long names. Raise RequestError."""
     from fabbench.config.requests import options_of_command
 

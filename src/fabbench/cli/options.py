@@ -23,7 +23,7 @@ from fabbench.cli.terminal import OUTPUT_FILE, SafeStream, notify
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.formats import FORMATS, SUFFIXES
-from fabbench.model.mappings import without_none
+from fabbench.model.mappings import Names, without_none
 from fabbench.model.options import (
     SECONDS_IN,
     SIZES,
@@ -284,7 +284,7 @@ class PastOptions:
     nics: int | None = option(
         Whole(0, 1024), "Required NICs per rank (0: any). Default: those of the instance type."
     )
-    labels: tuple[str, ...] = option(
+    labels: Names = option(
         Type("a name", "TEXT", str, any_lines=True),
         "Name that a log has in the result, instead of its file's. Once per input, in order; in a "
         "comparison once per column.",
@@ -295,13 +295,13 @@ class PastOptions:
         Choice(("out-of-place", "in-place")),
         "Which half of an nccl-tests table to compare. Default: out-of-place, if it was measured.",
     )
-    allow: tuple[str, ...] = option(
+    allow: Names = option(
         Text("a field", "FIELD"),
         "Allow this field to differ: benchmark, case, ranks, hosts, gpus_per_host, dtype, redop, "
         "direction, way or endpoint. Can be given several times.",
         many=tuple,
     )
-    fabric_of_each: tuple[str, ...] = option(
+    fabric_of_each: Names = option(
         Text("a fabric", "NAME"),
         "Judge log files as measured on this fabric (efa, tcp, ...): once for all, or once per "
         "input, in order. Use `any` for one that should not be judged.",

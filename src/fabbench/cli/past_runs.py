@@ -14,8 +14,8 @@ from fabbench.cli.commands import SuggestingGroup
 from fabbench.cli.options import FILTERS, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.formats import FORMATS
-from fabbench.model.mappings import distinct, without_none
-from fabbench.model.messages import listed
+from fabbench.model.mappings import Names, distinct, without_none
+from fabbench.model.messages import listed, tally
 from fabbench.model.units import Sizes, format_time
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fabbench.counters.execution_counters import ExecutionCounters
     from fabbench.logs.signs import Unread
     from fabbench.model.log import Log
-    from fabbench.report.table import Table
+    from fabbench.report.table import Cells, Table
     from fabbench.runs.store import StoredRun
     from fabbench.runs.summary import FullSummary, Summary
 
@@ -95,7 +95,7 @@ def runs(
 )
 @takes("older_than", "yes", "store")
 def remove(
-    refs: tuple[str, ...],
+    refs: Names,
     keep: int | None,
     older_than: timedelta | None,
     store: Path,
@@ -194,15 +194,13 @@ def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
     return Table(header=header, rows=cells, keys=1, ruled=False)  # The key is the ID
 
 
-def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
+def _run_row(run: "Summary", form: str) -> "Cells":
     """Return the cells of `_HEADER`: a table has short ones, the other formats whole ones."""
     is_table = form == "text"
     configurations = ", ".join(run.arms)
     if is_table and len(run.arms) > _MAX_CONFIGURATIONS:
         configurations = listed(run.arms, limit=1)
-    outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
-    if run.damaged:
-        outcomes.append("damaged")
+    outcomes = [tally(run.outcomes), "damaged" if run.damaged else ""]
     return (
         run.id,
         run.name,
@@ -214,7 +212,7 @@ def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
         run.peak,
         run.gate,
         written_age(_age(run)) if is_table else format_time(run.created),
-        ", ".join(outcomes),
+        ", ".join(filter(None, outcomes)),
     )
 
 

@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -34,7 +34,7 @@ from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.messages import REDACTED, counted, redacted
-from fabbench.model.options import Launchers, Option, declared
+from fabbench.model.options import Launchers, Option, Options, declared
 from fabbench.model.run_options import RunOptions
 from fabbench.model.units import format_duration
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fabbench.config import Resolved
     from fabbench.config.sections import Config
     from fabbench.model.hosts import Host, Inventory, Target
-    from fabbench.model.plan import Execution, Plan
+    from fabbench.model.plan import Execution, Plan, Words
     from fabbench.plan.request import RunRequest
     from fabbench.report.certificate import Certificate
     from fabbench.runs.run import RunResult
@@ -115,7 +115,7 @@ class RunCommand(SectionedCommand):
         """Return the help."""
         return inspect.cleandoc(self.benchmark.help or self.benchmark.summary)
 
-    def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
+    def work_options_of(self, work: type[Any]) -> Options:
         """Return the benchmark's own options."""
         return declared(work)
 
@@ -470,7 +470,7 @@ def resume(ref: str, store: Path) -> Again:
 @click.argument("run", metavar="RUN", default="last")
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @takes("store")
-def rerun(run: str, more: tuple[str, ...], store: Path) -> Again:
+def rerun(run: str, more: "Words", store: Path) -> Again:
     """Repeat a past run: the same command line, on the same target.
 
     RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`.

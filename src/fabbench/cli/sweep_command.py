@@ -1,7 +1,7 @@
 """``fabbench sweep``: names bad nodes, NICs and links; from tests that it runs, or from logs."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,12 +31,12 @@ from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
-from fabbench.model.mappings import distinct, without
+from fabbench.model.mappings import GroupOfNode, Names, distinct, without
 from fabbench.model.messages import counted, with_line_feeds
 from fabbench.model.options import (
     Choice,
     Launchers,
-    Option,
+    Options,
     Seconds,
     Text,
     Type,
@@ -120,7 +120,7 @@ def groups_from_cluster(groups: str | None) -> str:
     return groups if groups and (groups == SWITCH or groups.startswith(LABEL)) else ""
 
 
-def groups_of(file: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
+def groups_of(file: str, nodes: Iterable[str] = ()) -> GroupOfNode:
     """Return the group of each node, as listed in `file`.
 
     Raise FabbenchError if one of `nodes` is not.
@@ -229,7 +229,7 @@ class SweepCommand(RunCommand):
         )
 
     @override
-    def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
+    def work_options_of(self, work: type[Any]) -> Options:
         defaults = self.benchmark.sweep_defaults
         known = declared(work)
         return {
@@ -395,7 +395,7 @@ _MAX_NAMED = 20
 def sweep_(
     line: CommandLine,
     /,
-    inputs: tuple[str, ...],
+    inputs: Names,
     ref: str | None,
     metric: str | None,
     store: Path,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fabbench.counters.watch import WatchResult
     from fabbench.execution.worker_pool import Results
     from fabbench.model.hosts import Target
+    from fabbench.model.mappings import Reasons
     from fabbench.remote.transport import Transport
 
 
@@ -128,7 +129,7 @@ def _watched(
 
     if given["dumps"]:  # A path that cannot be written to is refused before the watch
         given["dumps"].mkdir(parents=True, exist_ok=True)
-    failed: Mapping[str, str] = {}
+    failed: Reasons = {}
     proof = known_proof({"instance_type": given["type_of_nodes"]})
     wait_s = given["wait"] or 0.0
     longest_s = seconds and seconds + wait_s

@@ -225,8 +225,7 @@ def _naming_key(path: str) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        hint = error.hint or ""
-        raise RequestError(f"{path}: {error} {hint}".rstrip()) from None
+        raise RequestError(f"{path}: {error.with_hint}") from None
 
 
 def _wrong_kind(path: str, tree: Tree, expected: str) -> RequestError:

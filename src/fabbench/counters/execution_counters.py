@@ -39,7 +39,7 @@ from fabbench.model.log import (
     Severity,
     marker_words,
 )
-from fabbench.model.mappings import distinct, gathered, map_values, without_empty
+from fabbench.model.mappings import Names, distinct, gathered, map_values, without_empty
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
 from fabbench.model.values import frozen
@@ -133,7 +133,7 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
     )
 
 
-def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> tuple[str, ...]:
+def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> Names:
     """Return the names of the NICs that were chosen; empty if none were.
 
     For sockets, the interface of each host is one, if all are known.

@@ -22,7 +22,7 @@ from fabbench.counters.vocabulary import (
 )
 from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
-from fabbench.model.mappings import gathered, without, without_empty, without_none
+from fabbench.model.mappings import Names, gathered, without, without_empty, without_none
 from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
 from fabbench.model.values import frozen
@@ -56,14 +56,14 @@ class Asked:
     """What the NICs of an execution are judged against."""
 
     fabric: str
-    chosen: tuple[str, ...] = ()
+    chosen: Names = ()
     """Names of NICs; empty if none were named."""
     expected: int | None = None
     """NICs that each host was to use.
 
     None if not known: all of the fabric are expected to take part.
     """
-    among: tuple[str, ...] = ()
+    among: Names = ()
     """Hosts that exchange data; with one, nothing is judged. Empty: not known."""
 
 

@@ -27,6 +27,8 @@ from fabbench.counters.vocabulary import (
     resolved,
     telemetry_files,
 )
+from fabbench.model.fabrics import NICS
+from fabbench.model.mappings import map_values
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
 from fabbench.model.values import frozen
@@ -347,16 +349,7 @@ def _interface_rate(speed: str) -> float | None:
     return megabits * RATE_UNITS["Mb/s"] if 0 < megabits < _SATURATED else None
 
 
-KINDS = {
-    "efa": NicKind.EFA,
-    "ib": NicKind.IB,
-    "roce": NicKind.ROCE,
-    "cxi": NicKind.CXI,
-    "opx": NicKind.IB,
-    "psm2": NicKind.IB,
-    "tcp": NicKind.NETDEV,
-    "ofi-tcp": NicKind.NETDEV,
-}
+KINDS = map_values(NicKind, NICS)
 """Fabric → the NICs that carry it; none for one whose counters are not read here."""
 _FAMILY_OF = {
     "send_bytes": "send/recv",

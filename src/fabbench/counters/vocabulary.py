@@ -11,6 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
+from fabbench.model.mappings import Names
 
 TX = "tx_bytes"
 RX = "rx_bytes"
@@ -44,7 +45,7 @@ class Meaning(StrEnum):
 class Cell(NamedTuple):
     """What one source calls a counter: the parts of a sum, or a pattern."""
 
-    names: tuple[str, ...]
+    names: Names
     unit: float
     """What 1 stands for: bytes; microseconds of what is a time; else 1."""
 

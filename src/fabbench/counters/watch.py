@@ -23,7 +23,7 @@ from fabbench.counters.snapshot import (
 from fabbench.counters.vocabulary import RX, RX_PACKETS, TX, TX_PACKETS
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Finding, Severity
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Names, Reasons, distinct
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal
 from fabbench.model.values import frozen
@@ -127,7 +127,7 @@ class WatchResult:
     status: Exit
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def hosts(self) -> Names:
         """The hosts that were sampled."""
         return tuple(self.carriers)
 
@@ -152,7 +152,7 @@ _VERDICTS = {
 
 def judged(
     hosts: Hosts,
-    failed: Mapping[str, str],
+    failed: Reasons,
     job: JobView = JobView(),  # noqa: B008 - it is immutable
     *,
     newest: bool = False,

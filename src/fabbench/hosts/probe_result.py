@@ -8,7 +8,15 @@ from functools import reduce
 from typing import TypeAlias
 
 from fabbench.model.hosts import Mpi, NodeDevice
-from fabbench.model.mappings import Names, Paths, distinct, first_of, gathered, map_values
+from fabbench.model.mappings import (
+    Names,
+    Paths,
+    Variables,
+    distinct,
+    first_of,
+    gathered,
+    map_values,
+)
 from fabbench.model.values import frozen
 
 UNLIMITED = -1
@@ -146,7 +154,7 @@ class Probe:
     mpirun_version: ProgramResult = _NOT_RUN
     tools: Mapping[str, str] = field(default_factory=dict)
     """`stdbuf`, `setsid`, `timeout`, `python3` → path."""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Variables = field(default_factory=dict)
     """Inherited variables of NCCL, libfabric, its plugin, MPI and NVSHMEM."""
     nccl_conf: Paths = ()  # Files from which NCCL reads more settings
 

@@ -59,6 +59,11 @@ class FabbenchError(Exception):
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
 
+    @property
+    def with_hint(self) -> str:
+        """The message, and what to do next behind it."""
+        return f"{self} {self.hint}" if self.hint else str(self)
+
 
 class RequestError(FabbenchError):
     """A usage error."""

@@ -3,60 +3,35 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from fabbench.model.errors import RequestError
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Names, distinct, without_empty
+from fabbench.model.templates import rows_of
+
+_TABLE = rows_of("fabrics.csv", "fabbench.model")
+"""It explains its columns itself."""
+_ROWS = {row["name"]: row for row in _TABLE}
 
 
-class _Names(NamedTuple):
-    """What the layers below benchmarks call a fabric, with blanks between several names."""
+def of_kind(kind: str) -> Names:
+    """Return the fabrics of a kind of fabrics.csv, in its order."""
+    rows = (row for row in _TABLE if row["kind"] == kind)
+    return tuple(row["name"] for row in rows)
 
-    networks: str  # How NCCL's network lines are named in `transport`: evidence/transport.py
-    providers: str = ""  # As libfabric's own tools report them, unless they are named after it
 
-
-_NAMES = {
-    "efa": _Names("efa", "efa efa-direct"),
-    "tcp": _Names("socket", "tcp tcp;ofi_rxm"),
-    "ofi-tcp": _Names("libfabric-tcp", "tcp tcp;ofi_rxm"),
-    "ib": _Names("ib", "verbs verbs;ofi_rxm"),
-    "roce": _Names("ib gib", "verbs verbs;ofi_rxm"),
-    "gib": _Names("gib"),
-    "tcpxo": _Names("fastrak"),
-    "shm": _Names("shm", "shm"),
-    "p2p": _Names("p2p"),
-    "nvlink": _Names("mnnvl"),
-}
-
-INTRA_HOST = ("p2p", "shm")  # Fabrics that exist inside one host only, the best first
-# Need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack
-NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})
+RDMA = of_kind("rdma")  # For `--ab` to compare with tcp, best first
+INTRA_HOST = of_kind("inside")  # Fabrics that exist inside one host only, the best first
+NO_NETWORK = frozenset({*INTRA_HOST, *of_kind("rack")})  # Need no NIC
+NICS = without_empty({row["name"]: row["nics"] for row in _TABLE})
+"""Fabric → the kind of NICs that carry it; none for one whose counters are not read."""
 
 AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
 AUTO = "auto"  # Stands for the best fabric that every host has
 
-# For `--ab` to compare with tcp, best first
-RDMA = (
-    "efa",
-    "gib",
-    "tcpxo",
-    "ib",
-    "roce",
-    "cxi",
-    "psm3",
-    "opx",
-    "psm2",
-)
-
 # No page has to be locked for these
-_NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})
-FABRICS = frozenset({*_NAMES, *RDMA})
-PROVIDERS = frozenset({
-    "cxi", "efa", "efa-direct", "gni", "lnx", "lpp", "mrail", "netdir", "opx", "psm", "psm2",
-    "psm3", "shm", "sm2", "sockets", "tcp", "ucx", "udp", "usnic", "verbs",
-})  # fmt: skip
-"""Providers of libfabric, https://github.com/ofiwg/libfabric/tree/main/prov"""
+_NO_RDMA = frozenset({*of_kind("sockets"), "sockets", "udp", *NO_NETWORK})
+FABRICS_AND_PROVIDERS = frozenset(_ROWS)
+FABRICS = FABRICS_AND_PROVIDERS.difference(of_kind("provider"))
 
 
 def may_use_rdma(fabrics: Iterable[str]) -> bool:
@@ -73,11 +48,8 @@ def networks(fabric: str) -> frozenset[str]:
 
     Any other name is one of libfabric's providers, which logs state with or without `libfabric-`.
     """
-    names = _NAMES.get(fabric)
-    if names:
-        return frozenset(names.networks.split())
     name = fabric.lower()
-    return frozenset({name, f"libfabric-{name}"})
+    return _names_in("networks", fabric) or frozenset({name, f"libfabric-{name}"})
 
 
 def providers(fabric: str) -> frozenset[str]:
@@ -86,10 +58,14 @@ def providers(fabric: str) -> frozenset[str]:
     A name that is not in the table is itself a provider, with or without libfabric's utility layers
     on top.
     """
-    names = _NAMES.get(fabric)
-    if names and names.providers:
-        return frozenset(names.providers.split())
-    return frozenset({fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"})
+    with_layers = frozenset({fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"})
+    return _names_in("providers", fabric) or with_layers
+
+
+def _names_in(column: str, fabric: str) -> frozenset[str]:
+    """Return the names in a column of a fabric; none where it has none, or is not in the table."""
+    row = _ROWS.get(fabric, {})
+    return frozenset(row.get(column, "").split())
 
 
 def provider(fabric: str) -> str:

@@ -108,7 +108,7 @@ class Host:
     # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
     devices: Mapping[str, str] = field(default_factory=dict)
     # Fabric → NCCL's variables of its platform
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, Variables] = field(default_factory=dict)
     gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0

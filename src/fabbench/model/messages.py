@@ -122,6 +122,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{plural}"
 
 
+def tally(counts: Mapping[Any, int]) -> str:
+    """Write how many there are of each kind, but for those without any: ``3 ok, 1 failed``."""
+    present = [f"{count} {kind}" for kind, count in counts.items() if count]
+    return ", ".join(present)
+
+
 _COLOR = lazy(r"\x1b\[[\d;:]*m")
 _UNSAFE = lazy(
     "["

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from fabbench.model.errors import RequestError
-from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
+from fabbench.model.fabrics import AB, FABRICS, FABRICS_AND_PROVIDERS
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.mappings import Names, Variables
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
@@ -208,7 +208,7 @@ class Environment(Type):
 def _fabric(text: str) -> str | None:
     """Return the name of a fabric, or of a provider such as ``tcp;ofi_rxm``; None: it is none."""
     name = text.partition(";")[0]
-    if name not in {*FABRICS, *PROVIDERS, AB, "auto"}:  # the last two stand for others
+    if name not in {*FABRICS_AND_PROVIDERS, AB, "auto"}:  # the last two stand for others
         return None
     return text if re.fullmatch(r"[\w;.-]+", text) else None
 

@@ -88,7 +88,7 @@ class Plugins(Mapping[str, T], Generic[T]):
             try:
                 loaded[name] = self[name]
             except RequestError as error:
-                warnings.warn(f"{error} {error.hint}", PluginWarning, stacklevel=2)
+                warnings.warn(error.with_hint, PluginWarning, stacklevel=2)
         return loaded
 
     def in_package(self, name: str, *attributes: str) -> Any | None:

@@ -24,7 +24,7 @@ class RunOptions:
         "--fabric",
         many=tuple,
     )
-    variants: tuple[str, ...] = option(
+    variants: Names = option(
         Text("a variant", "NAME=…"),
         "Add a configuration, on each fabric, that differs in something else: "
         "NAME=/DIRECTORY[:/DIRECTORY…] "

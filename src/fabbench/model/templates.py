@@ -1,5 +1,8 @@
-"""Texts of the files of a package, as they are or as templates of Jinja. Pure."""
+"""Texts of the files of a package: as they are, as tables, or as templates of Jinja. Pure."""
 
+import csv
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +13,14 @@ if TYPE_CHECKING:
 def text_of(package: str, name: str) -> str:
     """Return the text of a package's file."""
     return (files(package) / name).read_text("utf-8")
+
+
+@cache
+def rows_of(name: str, package: str = "fabbench.catalog") -> Sequence[Mapping[str, str]]:
+    """Return the rows of a table of the catalog, or of another package, without its comments."""
+    lines = text_of(package, name).splitlines()
+    rows = (line for line in lines if not line.startswith("#"))
+    return list(csv.DictReader(rows))
 
 
 def environment(package: str, folder: str = "", **more: Any) -> "Environment":

@@ -131,11 +131,12 @@ def _result_of_pair(
     `ports` and `attempts` have the answers of each host: to listening, and to its requests.
     """
     tester, peer = pair
-    for result in (ports[tester], ports[peer], attempts.get(tester)):
+    attempted = attempts.get(tester)  # None: it does not listen, and `ports` says why
+    for result in (ports[tester], ports[peer], attempted):
         if isinstance(result, MachineError):
             return Connection(made=None, why=str(result))
-        if isinstance(result, dict) and peer in result:
-            return result[peer]
+    if isinstance(attempted, dict) and peer in attempted:
+        return attempted[peer]
     return Connection(made=None, why=f"{tester} did not report the result")
 
 

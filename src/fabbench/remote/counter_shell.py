@@ -3,18 +3,18 @@
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from importlib.resources import files
 
 from fabbench.counters.snapshot import SNAPSHOT, Snapshot, read_snapshot
 from fabbench.counters.watch import HostSamples, carries
 from fabbench.execution.worker_pool import Results, map_hosts
 from fabbench.model.errors import MachineError
-from fabbench.model.mappings import map_values
+from fabbench.model.mappings import Reasons, map_values
+from fabbench.model.templates import text_of
 from fabbench.remote.transport import ProcessStream, Transport
 
 _ANSWER_S = 10.0
 _END = "fabbench ends"
-_SCRIPT = SNAPSHOT + (files("fabbench.remote") / "job.sh").read_text("utf-8")
+_SCRIPT = SNAPSHOT + text_of("fabbench.remote", "job.sh")
 
 
 class HostShell:
@@ -60,7 +60,7 @@ def rounds(
     every_s: float,
     for_s: float,
     wait_s: float = 0.0,
-) -> Iterator[Mapping[str, str]]:
+) -> Iterator[Reasons]:
     """Sample all hosts at once, and again, into `hosts`; yield those that failed so far → why.
 
     Those are left out from then on; it ends after `for_s`, or when no host is left. With `wait_s`

@@ -10,13 +10,13 @@ import base64
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.resources import files
 
 from fabbench.execution.background import in_background
 from fabbench.execution.worker_pool import OutputQueue, map_hosts, require_all
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.plan import Words
+from fabbench.model.templates import text_of
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import MARK, AgentStream, RemoteProcess
 
@@ -69,8 +69,8 @@ class _Relay:
 
     def start(self) -> None:
         """Install the agent, and serve its requests in a thread."""
-        script = files("fabbench.remote") / "relay.sh"
-        self._head.put({self._script: script.read_bytes()})
+        script = text_of("fabbench.remote", "relay.sh")
+        self._head.put({self._script: script.encode()})
         self._stream.open()
         in_background(self._serve, name="relay")
 

@@ -14,12 +14,13 @@ from fabbench.model.hostlist import compress_hostlist, expand_hostlist
 from fabbench.model.hosts import Hosts
 from fabbench.model.ids import dated_id
 from fabbench.model.log import METRICS
-from fabbench.model.mappings import Reasons, gathered
-from fabbench.model.messages import counted, with_remark
+from fabbench.model.mappings import Names, Reasons, gathered
+from fabbench.model.messages import counted, tally, with_remark
+from fabbench.model.plan import Words
 from fabbench.model.units import format_duration, format_quantity, format_size
 from fabbench.model.values import frozen
 from fabbench.report.sweep_report import CORDON, cordon_command
-from fabbench.report.table import PlainData, Table, write_result
+from fabbench.report.table import Cells, PlainData, Table, write_result
 from fabbench.report.templates import rendered
 
 ALL = "all:"
@@ -129,7 +130,7 @@ class Certificate:
     level: str
     profile: str
     target: str
-    command: tuple[str, ...] = ()
+    command: Words = ()
     fabbench: str = __version__
     started: float = field(default_factory=time.time)
     ended: float | None = None  # None while it is in progress
@@ -138,7 +139,7 @@ class Certificate:
     limits: str = ""  # The file of limits, if there is one
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def hosts(self) -> Names:
         """The names of the nodes."""
         return tuple(node.name for node in self.nodes)
 
@@ -316,7 +317,7 @@ def _certificate_tables(certificate: Certificate) -> Iterator[Table]:
             yield Table(title=title, header=("what", header), rows=list(pairs))
 
 
-def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
+def _nodes_alike(certificate: Certificate) -> Iterator[Cells]:
     """Yield a row for each answer, with the nodes that have it, and the numbers of their NICs."""
     verdicts = certificate.verdicts.items()
     alike = gathered((_answer(verdict), node) for node, verdict in verdicts)
@@ -324,13 +325,12 @@ def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
         yield (compress_hostlist(nodes), *answer)
 
 
-def _answer(verdict: PlainData) -> tuple[str, ...]:
-    counts = Counter(verdict["nics"].values()).items()
-    nics = ", ".join(f"{count} {word}" for word, count in counts)
-    return (verdict["answer"], nics, verdict["why"])
+def _answer(verdict: PlainData) -> Cells:
+    nics = Counter(verdict["nics"].values())
+    return (verdict["answer"], tally(nics), verdict["why"])
 
 
-def _rung_row(rung: RungResult) -> tuple[str, ...]:
+def _rung_row(rung: RungResult) -> Cells:
     # Without figures, what was found is why there are none.
     figures = "; ".join(f"{figure.what}: {figure}" for figure in rung.figures)
     state = rung.state.value

@@ -9,7 +9,7 @@ from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_change, format_percent, format_time, scale
 from fabbench.report.svg import to_svg, trend
-from fabbench.report.table import PlainData, Table, picked, records_to_csv, write_result
+from fabbench.report.table import Cells, PlainData, Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
 NAMED = ("configuration", "benchmark", "case", "target")
@@ -62,7 +62,7 @@ def history_table(history: History) -> Table:
     )
 
 
-def _level_cells(history: History, series: Series) -> tuple[str, ...]:
+def _level_cells(history: History, series: Series) -> Cells:
     """Return the number of runs, the level, the newest figure, and the last change."""
     quantity = _scale(history, series).quantity
     newest = quantity(series.points[-1].value)

@@ -8,7 +8,7 @@ from fabbench.counters.snapshot import Moved, NicTraffic, Traffic
 from fabbench.counters.vocabulary import RX, TX
 from fabbench.model.messages import with_remark
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_percent
-from fabbench.report.table import Table, cut, grid_pieces
+from fabbench.report.table import Cells, Table, cut, grid_pieces
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are one line
 COLUMNS = 64  # Width of the live view
@@ -20,7 +20,7 @@ def table(hosts: Moved, *, title: str = "NICs", most: int = MAX_NICS) -> Table:
 
     Pass the NICs to show (`traffic.of_fabric`); of a host with more than `most`, all are one line.
     """
-    rows: list[tuple[str, ...]] = []
+    rows: list[Cells] = []
     notes: list[str] = []
     for host, traffic in hosts.items():
         lines = _lines(traffic, most)
@@ -130,7 +130,7 @@ def live(hosts: Moved, *, max_lines: int = 16) -> list[str]:
     """
     nics = sum(len(traffic.nics) for traffic in hosts.values())
     most = MAX_NICS if nics < max_lines else 1  # Else all NICs of a host share a line
-    rows: list[tuple[str, ...]] = []
+    rows: list[Cells] = []
     for host, traffic in hosts.items():
         for line in _lines(traffic, most):
             short = cut(host, _NAME_WIDTH - len(line.name) - 1)

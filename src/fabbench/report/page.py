@@ -17,8 +17,8 @@ from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log
-from fabbench.model.mappings import distinct, first_of, gathered
-from fabbench.model.messages import counted, listed
+from fabbench.model.mappings import Sentences, distinct, first_of, gathered
+from fabbench.model.messages import counted, listed, tally
 from fabbench.model.units import format_change, format_percent, format_size
 from fabbench.model.values import frozen
 from fabbench.report import comparison_tables, svg, sweep_report
@@ -66,7 +66,7 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
         id=f"{listed(others, limit=3)} vs {base}" if others else base,
         about=comparison.common("benchmark") or "several benchmarks",
         created="",  # It is no stored run
-        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
+        outcomes=tally(counts),
         gates=verdict.state if verdict else "",
         breaches=verdict.breaches if verdict else (),
         verdict=verdict,
@@ -217,7 +217,7 @@ class _Proof(NamedTuple):
     """What the logs of a column show of the network that carried its data."""
 
     outcome: str
-    reasons: tuple[str, ...]
+    reasons: Sentences
     shown: str
     lines: tuple[str, ...]
 

@@ -17,7 +17,7 @@ from fabbench.model.messages import counted, listed, one_line, single_spaced, wi
 from fabbench.model.units import Scale, format_decimal, scale
 from fabbench.model.values import frozen
 from fabbench.report.svg import LETTER, Picture, to_svg_file
-from fabbench.report.table import PlainData, Table, cut, picked, to_csv, write_result
+from fabbench.report.table import Cells, PlainData, Table, cut, picked, to_csv, write_result
 from fabbench.report.templates import rendered
 from fabbench.sweep.values import Suspect, SuspectKind
 
@@ -137,7 +137,7 @@ def suspects_table(report: SweepReport) -> Table:
     return Table(header=header, rows=rows, align="lllrl", notes=notes)
 
 
-def _suspect_row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
+def _suspect_row(verdict: str, suspect: Suspect) -> Cells:
     record = _suspect_record(verdict, suspect)
     confidence = confidence_text(suspect.confidence)
     if suspect.kind is SuspectKind.SLOW_GROUP:

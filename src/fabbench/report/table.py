@@ -92,6 +92,8 @@ class _Rows(Sequence[Sequence[str]]):
         return [cell(item) for cell in self._cells]
 
 
+Cells: TypeAlias = tuple[str, ...]
+"""Those of a row."""
 PlainData: TypeAlias = dict[str, Any]
 """An object of JSON, or a row of CSV."""
 
@@ -233,7 +235,7 @@ def _markdown_row(row: Sequence[str], widths: Sequence[int], aligns: str) -> str
 LONG = 1000
 _ROWS_PER_BLOCK = 512
 _GAP = 2
-_NO_CELLS: Sequence[tuple[str, ...]] = [()]  # The line of a row without any
+_NO_CELLS: Sequence[Cells] = [()]  # The line of a row without any
 _COLUMN_GAP = " " * _GAP
 _HEADER_WIDTH = 14  # On a terminal a header is folded to this width, unless its cells are wider
 _LEAST_WIDTH = 8  # A column is not folded to less than this width

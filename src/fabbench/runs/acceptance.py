@@ -151,7 +151,7 @@ class Acceptance:
         except (FabbenchError, KeyboardInterrupt) as error:
             if self.certificate.ended and isinstance(error, MachineError):
                 # All is tested; only the release failed, as a node that is gone makes it.
-                self.notify(_with_hint(error))
+                self.notify(error.with_hint)
                 return self.certificate
             if self.certificate.rungs:
                 error.add_note(how_to_resume(self.certificate, run.store))
@@ -272,7 +272,7 @@ class Acceptance:
         except (StoreError, AllocationLostError):
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
-            why = f"Not tested: {_with_hint(error)}"
+            why = f"Not tested: {error.with_hint}"
             return replace(blank, why=why, fault_class=_fault_of(error))
 
     def _announce(self, rung: Rung) -> None:
@@ -321,7 +321,7 @@ class Acceptance:
         try:
             again = self._run_once(rung, held, blank, name="")  # the name stays with the first
         except (RequestError, MachineError) as error:
-            doubts = [result.why, f"It was not repeated: {_with_hint(error)}"]
+            doubts = [result.why, f"It was not repeated: {error.with_hint}"]
             return judged(replace(blank, fault_class=result.fault_class), doubts=doubts)
         if again.state is State.FAILED:
             return again
@@ -508,10 +508,6 @@ class Acceptance:
         options = {**rung.options, "iterations": "1000000"}
         asked = self._request_of(replace(rung, options=options))
         return replace(asked, repeats=1, gates=(), baseline=None, name="")
-
-
-def _with_hint(error: FabbenchError) -> str:
-    return f"{error} {error.hint}" if error.hint else str(error)
 
 
 def _fewest_nodes(rung: Rung) -> int:

@@ -20,7 +20,7 @@ from fabbench.model.errors import Exit, Fault, MachineError
 from fabbench.model.hosts import Hosts
 from fabbench.model.log import Ending, Outcome
 from fabbench.model.mappings import GroupOfNode, Names, Reasons, Variables
-from fabbench.model.plan import Configuration, Variant
+from fabbench.model.plan import Configuration, Variant, Words
 from fabbench.model.values import T, frozen
 from fabbench.runs.directories import ENVIRONMENT_VARIABLE
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
@@ -134,7 +134,7 @@ class RunDocument:
     id: str = ""
     created: str = ""
     name: str = ""  # The name from `fabbench run --name`
-    command: tuple[str, ...] = ()  # The command line, without secrets
+    command: Words = ()  # The command line, without secrets
     request: StoredRequest = StoredRequest()
     arms: tuple[Configuration, ...] = ()
     schedule: tuple[Annotated[str, msgspec.Meta(pattern=r"^\d+-[^/\0]+-r\d+\Z")], ...] = ()

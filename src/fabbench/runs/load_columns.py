@@ -113,11 +113,11 @@ def load(
 
 
 def _judged_columns(columns: Sequence[Column]) -> list[Column]:
-    """Return columns whose logs are judged beside those of all of them."""
+    """Return columns whose logs are judged together with those of the other columns."""
     judged = iter(judged_together(_logs(columns)))
     return [
         replace(each, logs=tuple(islice(judged, len(each.logs))))
-        for each in columns  # each takes as many as it has
+        for each in columns  # in the order of the logs: each takes its own
     ]
 
 

@@ -20,13 +20,13 @@ from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log, status_of
 from fabbench.model.mappings import distinct
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, tally
 from fabbench.model.plan import Command, Execution
 from fabbench.model.units import Sizes, format_time
 from fabbench.report import nics_table
 from fabbench.report.page import RunPage, RunSection, comparison_page, run_section
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
-from fabbench.report.table import Table, picked
+from fabbench.report.table import Cells, Table, picked
 from fabbench.runs.document import TestResult, readable
 from fabbench.runs.execute import Notify
 from fabbench.runs.inputs import on_cores
@@ -102,8 +102,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: Sizes | None = No
 
 
 def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
-    counts = outcomes_of(run, ended).items()
-    return ", ".join(f"{count} {outcome}" for outcome, count in counts) or "none"
+    return tally(outcomes_of(run, ended)) or "none"
 
 
 def logs_pages(
@@ -186,7 +185,7 @@ def node_tables(run: StoredRun) -> Iterator[Table]:
         yield Table(title="Nodes", header=header, rows=hosts, align="llrlll", notes=image)
 
 
-def _node_cells(host: Host) -> tuple[str, ...]:
+def _node_cells(host: Host) -> Cells:
     """Return a node's name, type, GPUs, NICs, how devices are attached, and versions.
 
     What is not known is "-".

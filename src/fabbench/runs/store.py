@@ -22,7 +22,7 @@ import shlex
 import shutil
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -35,7 +35,7 @@ from fabbench.evidence.judge import judge, with_counters
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Documents, distinct
 from fabbench.model.messages import environment, redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Execution, Plan, Proof
@@ -198,7 +198,7 @@ class RunWriter:
                     f"Run {self.id} is in progress.", hint="Wait until it has ended."
                 ) from None
 
-    def write_rendered(self, documents: Mapping[str, str]) -> None:
+    def write_rendered(self, documents: Documents) -> None:
         """Write the documents rendered for this run: name → text.
 
         Without any, no directory is created.

@@ -23,7 +23,7 @@ def executions(figures: Sequence[float]) -> list[Log]:
 
 
 def said(made: Column) -> tuple[str, ...]:
-    return irregularities(compare([made]))
+    return tuple(irregularities(compare([made])))
 
 
 def test_steady_executions_are_not_spoken_of() -> None:

@@ -18,7 +18,6 @@ from fabbench.analysis.statistics import (
     compare_sizes,
     compare_table,
     loss_test,
-    median,
     overall,
     pooled,
     repeats_within,
@@ -126,13 +125,6 @@ def test_verdict_of_a_table_is_that_of_the_sizes_that_differ(
     verdicts: Collection[Difference], said: str | None
 ) -> None:
     assert overall(verdicts) == said
-
-
-@pytest.mark.parametrize(
-    ("values", "middle"), [((3, 1, 2), 2), ((10, 1, 3, 2), 2.5), ((7,), 7), ((1, 5), 3)]
-)
-def test_median(values: Sequence[float], middle: float) -> None:
-    assert median(values) == middle
 
 
 def test_undecided_names_the_repeats_that_would_decide() -> None:

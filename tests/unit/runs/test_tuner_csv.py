@@ -55,6 +55,8 @@ def test_neighbors_with_one_choice_share_a_row() -> None:
     assert len([*ranges(OWN, "-1,-1")]) == 3
 
 
+HOW: Any = {"notify": None, "watching": None, "held": None}
+"""What is only passed on."""
 KNOWN: Facts = {"nodes": 1, "ranks": 2, "channels": 16}
 
 
@@ -92,7 +94,8 @@ def confirmed(folder: Path, facts: Facts) -> Tune:
 def choosing(asked: list[RunRequest], result: RunResult) -> Any:
     """Return a `run` that has this result."""
 
-    def run(request: RunRequest) -> RunResult:
+    def run(request: RunRequest, **how: object) -> RunResult:
+        assert how == HOW
         asked.append(request)
         return result
 
@@ -104,7 +107,7 @@ def test_an_arm_that_died_needs_no_facts(tmp_path: Path, monkeypatch: pytest.Mon
     asked: list[RunRequest] = []
     own = replace(made.result, columns=made.result.columns[-1:])
     monkeypatch.setattr(tuner_csv, "run", choosing(asked, own))
-    here, elsewhere, *_ = rows(made)
+    here, elsewhere, *_ = rows(made, **HOW)
     assert here == f"reducescatter,8,{2**64 - 1},tree,simple,16,1,2"
     assert elsewhere == f"reducescatter,8,{2**64 - 1},ring,simple,16,-1,-1"
     assert [each.name for each in asked] == ["choices-confirmation"]
@@ -119,7 +122,7 @@ def test_a_log_that_lacks_facts_is_no_bug(
     own = replace(made.result, columns=made.result.columns[-1:])
     monkeypatch.setattr(tuner_csv, "run", choosing([], own))
     with pytest.raises(MachineError, match="NCCL's log"):
-        rows(made)
+        rows(made, **HOW)
 
 
 @pytest.mark.parametrize(
@@ -135,5 +138,5 @@ def test_without_the_last_run_it_is_said_what_is_left(
     own = RunResult(id="choices", path=tmp_path, **ended)
     monkeypatch.setattr(tuner_csv, "run", choosing([], own))
     with pytest.raises(raised) as error:
-        rows(confirmed(tmp_path, KNOWN))
+        rows(confirmed(tmp_path, KNOWN), **HOW)
     assert f"fabbench run --resume {tmp_path}" in error.value.__notes__[0]

@@ -70,7 +70,7 @@ class ScriptTarget:
         return self if overrides is None else replace(self, **asdict(overrides))
 
     @property
-    def mpiruns(self) -> tuple[str, ...]:
+    def mpiruns(self) -> Paths:
         """Every mpirun that is used."""
         return distinct(target.mpirun for target in self._of_variants())
 

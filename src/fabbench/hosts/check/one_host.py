@@ -13,7 +13,7 @@ from fabbench.hosts.measured_elsewhere import measured_elsewhere
 from fabbench.hosts.probe_result import UNLIMITED, Link, Probe
 from fabbench.model.hosts import NodeDevice
 from fabbench.model.mappings import distinct, first_of, gathered, map_values
-from fabbench.model.messages import listed
+from fabbench.model.messages import listed, tally
 from fabbench.model.units import format_size
 
 _NAMED = 4  # Devices that a sentence names
@@ -149,9 +149,7 @@ def rdma_ports(checks: HostChecks) -> Check | None:
 
 
 def _kinds_of_devices(probe: Probe) -> str:
-    counts = {kind: len(probe.devices_of(kind)) for kind in Link}
-    present = [f"{count} {kind}" for kind, count in counts.items() if count]
-    return ", ".join(present)
+    return tally({kind: len(probe.devices_of(kind)) for kind in Link})
 
 
 def verbs(checks: HostChecks) -> Check | None:
