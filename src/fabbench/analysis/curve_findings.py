@@ -148,7 +148,9 @@ def _placements_apart(curves: Sequence[Curve], noise: Noise) -> Iterator[Finding
     one, other = rates.values()
     apart = _factors_apart(one, other, step)
     # Size → the difference, in standard deviations
-    significance = {size: math.log(times) / noise(size) for size, times in apart.items()}
+    significance: dict[int, float] = {}
+    for size, times in apart.items():
+        significance[size] = math.log(times) / noise(size)
     worst = max(significance, key=significance.__getitem__, default=0)
     if significance.get(worst, 0.0) <= SIGMAS:
         return

@@ -9,8 +9,8 @@ than what the catalog assumes between executions: one measurement shows start-up
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from operator import sub
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import sub, truediv
 from statistics import fmean, median
 from typing import NamedTuple, TypeAlias
 
@@ -91,7 +91,8 @@ def _noise(series: Curve) -> float:
     It is told by how far each size is from the middle of its two neighbors; infinite: too few.
     """
     times = [math.log(time) for time in series.times]
-    neighbors = [fmean(both) for both in zip(times, times[2:], strict=False)]
+    two_apart = zip(times, times[2:], strict=False)
+    neighbors = map(fmean, two_apart)
     apart: list[float] = [*map(sub, times[1:], neighbors)]
     if not apart:
         return math.inf
@@ -123,8 +124,9 @@ def _over_model(series: Curve, place: _Place) -> list[float]:
     """Return how much longer each size takes than the model of its surroundings, in logarithms."""
     before, after = _sides(series, place)
     line = line_of([*before.points, *after.points])
-    sizes = series.part(*place)
-    return [math.log(time / line.at(size)) for size, time in sizes.points]
+    part = series.part(*place)
+    modeled = map(line.at, part.sizes)
+    return _logs_apart(part.times, modeled)
 
 
 def _over_bound(series: Curve, place: _Place) -> list[float]:
@@ -138,9 +140,17 @@ def _over_bound(series: Curve, place: _Place) -> list[float]:
     times = [math.log(time) for time in after.times]
     pace = _typical_of_two(paces)
     longest = _typical_of_two(times)
-    sizes = series.part(*place)
-    allowed = [min(pace + math.log(size), longest) for size in sizes.sizes]
-    return [*map(sub, map(math.log, sizes.times), allowed)]
+    part = series.part(*place)
+    slowest_pace = math.exp(pace)
+    most = math.exp(longest)
+    bounds = [min(size * slowest_pace, most) for size in part.sizes]
+    return _logs_apart(part.times, bounds)
+
+
+def _logs_apart(times: Iterable[float], others: Iterable[float]) -> list[float]:
+    """Return the logarithm of how many times as long each takes."""
+    ratios = map(truediv, times, others)
+    return [math.log(ratio) for ratio in ratios]
 
 
 def _sides(series: Curve, place: _Place) -> tuple[Curve, Curve]:

@@ -203,8 +203,10 @@ def _not_compared(results: Sequence[SweepResult]) -> str:
         compared += [test - always for test in tests]
     elsewhere = set[str]().union(*compared)
     # Of a test of many nodes, it is enough that these are compared elsewhere.
-    left = [each for each in in_all if len(each) == 2 or each - elsewhere]
-    names = {pair_text(sorted(each), rail="") for each in left if each not in compared}
+    of_pairs = [each for each in in_all if len(each) == 2]
+    left = [each for each in in_all if each in of_pairs or each - elsewhere]
+    alone = [sorted(each) for each in left if each not in compared]
+    names = {pair_text(nodes, rail="") for nodes in alone}
     every_node = elsewhere.union(*in_all)
     if not names or len(every_node) < 3:  # two are too few to compare
         return ""

@@ -105,11 +105,7 @@ class DiagnosePlanner(Planner):
         # Each round is planned when it is asked for: with the results of all before it. `screened`
         # is the number of the last round of screening.
         for self.screened, each in enumerate(screening, 1):
-            broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
-            # Nothing is learned from more tests of nodes that cannot run the program.
-            left = [test for test in each.tests if broken.isdisjoint(test.nodes)]
-            planned = replace(each, tests=tuple(left))
-            yield _with_more_time(planned) if self.limit_was_short else planned
+            yield self._of_screening(each)
         if len(self.readings.nodes) < 2:  # it has no partner
             return
         first = self.screened + 1
@@ -126,6 +122,13 @@ class DiagnosePlanner(Planner):
             if not tests:
                 return
             yield Round(number=number, tests=tests, purpose=purpose)
+
+    def _of_screening(self, planned: Round) -> Round:
+        """Return a round without nodes that cannot run the program, with the limit of now."""
+        broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
+        left = [test for test in planned.tests if broken.isdisjoint(test.nodes)]
+        planned = replace(planned, tests=tuple(left))
+        return _with_more_time(planned) if self.limit_was_short else planned
 
     @property
     def limit_was_short(self) -> bool:

@@ -183,7 +183,8 @@ class EvidenceWriter:
         what = "tests"
         if len(nodes) == 2 and servers:
             tests &= self._in_role(servers[0], _SERVER)
-            what = f"tests with {self._fit.nodes[servers[0]]} {_SERVER}"
+            server = self._fit.nodes[servers[0]]
+            what = f"tests with {server} {_SERVER}"
             rest = f", and is fine the other way{rest}"
         often = self._how_often(tests, what, rest)
         return f"{name} {often}."

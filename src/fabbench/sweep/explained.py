@@ -9,6 +9,7 @@ tests. A test that failed is then not fine either.
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
@@ -106,8 +107,10 @@ def maybe_hanging(readings: Readings) -> set[str]:
 
     One of theirs ran out of time, and its repeat did not.
     """
-    hung = Counter(node for each in readings.hung_once for node in each.test.nodes)
-    return {node for node, times in hung.items() if _may_be(times, readings.in_time(node))}
+    nodes = chain.from_iterable(each.test.nodes for each in readings.hung_once)
+    hung = Counter(nodes)
+    in_time = {node: readings.in_time(node) for node in hung}
+    return {node for node in hung if _may_be(hung[node], in_time[node])}
 
 
 def _maybe_flaky(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
@@ -135,7 +138,8 @@ def _not_excluded(slow: Ints, fine: Ints) -> Flags:
     """
     flags = slow > 0
     for node in np.flatnonzero(flags).tolist():
-        flags[node] = _may_be(int(slow[node]), int(fine[node]))
+        times = int(slow[node])
+        flags[node] = _may_be(times, int(fine[node]))
     return flags
 
 

@@ -91,7 +91,8 @@ def _relative_to_fastest(fastest: Figures, figures: Figures) -> Floats:
     As logarithms: negative is slower, minus infinity failed. What the fastest rail did not measure,
     or failed in, is left out.
     """
-    known = [key for key in figures if math.isfinite(fastest.get(key, -math.inf))]
+    measured = {key for key, figure in fastest.items() if math.isfinite(figure)}
+    known = [key for key in figures if key in measured]
     return np.array([figures[key] - fastest[key] for key in known])
 
 
