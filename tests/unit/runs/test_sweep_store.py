@@ -79,7 +79,7 @@ def test_a_test_that_ran_out_of_time_is_left_if_the_limit_may_be_raised(
         planned = planner.next_round()
         assert planned is not None
         (test,) = planned.tests
-        each = measured(number, *test.nodes, round=planned.number, seconds=20)
+        each = measured(number, *test.nodes, round=planned.number, seconds=20, longer=test.longer)
         if set(test.nodes) == {"b", "c"}:
             each = replace(each, outcome="timeout", value=None, seconds=30)
         add_test(tmp_path, each)
