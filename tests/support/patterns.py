@@ -177,7 +177,6 @@ def _compile_all() -> _Notes:
 
 
 def _read_everything() -> None:
-    from fabbench.evidence import known_errors
     from fabbench.model.errors import MachineError
     from fabbench.runs.parse_file import parse_file
 
@@ -187,9 +186,6 @@ def _read_everything() -> None:
                 list(parse_file(path))
             except MachineError:
                 continue  # no log
-    for error in known_errors.by_code().values():
-        for pattern in error.patterns:
-            known_errors._compiled(pattern)
 
 
 def _add_methods() -> None:
@@ -217,7 +213,15 @@ def _add_written(notes: _Notes) -> None:
 
 
 def _add_tabled(notes: _Notes) -> None:
-    """Add the patterns of tables of `KnownMessage`, which are searched for in messages."""
+    """Add the patterns of tables, which are searched for in lines and messages."""
+    from fabbench.evidence import known_errors
+
+    place = "evidence/known_errors.py"
+    for pattern, _ in known_errors._fatal_expressions():
+        notes.state(pattern, 0, place, "search")
+    for error in known_errors.by_code().values():
+        for pattern in error.patterns:
+            notes.state(pattern, 0, place, "search")
     for path in (*PACKAGE.glob("launchers/*/*.toml"), *PACKAGE.glob("remote/*.toml")):
         place = str(path.relative_to(PACKAGE))
         for record in tomllib.loads(path.read_text("utf-8")).get("message", ()):
