@@ -5,160 +5,70 @@ that only has the words of an error says less, and what follows from the end of 
 first only where nothing else stands. What reports an end counts for nothing here.
 """
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from fabbench.model.patterns import lazy
+from fabbench.catalog.systems import rows_of
+from fabbench.model.mappings import gathered
+from fabbench.model.patterns import expand, lazy
 
 _BEFORE = (
     r"^(?:\[[^\]]{1,80}\](?:<\w+>)?:? ?|\([^)]{1,60}\) ?|<[^>]{1,40}>:? ?|\d[\d:.,/TZ+-]*:? |\d+: ?"
     r"|(?=[A-Za-z_.-]{0,60}\d)[\w.-]{2,120}+: |(?:ERROR|CRITICAL|FATAL)(?:: | )){0,6}?"
 )
 """What launchers and loggers print before a line: tags in brackets, times, nodes and levels."""
-_EXCEPTION = lazy(
-    _BEFORE
-    + r" *[\w.]++(?:(?<=Error)|(?<=Exception)|(?<=Interrupt)|(?<=Failure))(?:: |$)|^\s*what\(\): "
-)
+_PARTS = {"BEFORE": _BEFORE, "TAG": r"^\W*(?:\[[^\]]*\]:? )?"}
+_MEANT = {"": "{}", "any case": "(?i:{})", "word": r"(?i:\b(?:{})\b)"}
+"""How the patterns of a form that are meant alike become one."""
+FORMS = rows_of("error_forms.csv", "fabbench.evidence")
+_NEEDED = sorted({text for row in FORMS for text in row["needs"].split("|")} - {""})
+"""One of these is in every line about an error or a death: in small letters, behind a `^`."""
+
+
+def pattern_of(rows: Iterable[Mapping[str, str]]) -> re.Pattern[str]:
+    """Return a pattern that finds what one of the rows has, compiled when it is first used."""
+    alike = gathered((row["as"], row["pattern"]) for row in rows)
+    parts = [_MEANT[way].format("|".join(patterns)) for way, patterns in alike.items()]
+    return lazy(expand("|".join(parts), _PARTS))
+
+
+def _form(name: str) -> re.Pattern[str]:
+    return pattern_of(row for row in FORMS if row["form"] == name)
+
+
+_EXCEPTION = _form("exception")
 """The last line of an exception of Python or C++."""
-_LEVEL = lazy(
-    r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)"
-    r"|^\W*(?:\w+ )?(?:FATAL )?ERROR ?\(|(?:^|: |^\[)[EF] [\w./-]+:\d"
-    r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
-    r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value)\b)"
-    r"|\.c:\d+ +(?:Error|Fatal): |\b(?:OPAL|ORTE|PRTE|PMIX)_ERROR_LOG: "
-    r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}(?:: |\] )"
-    r"|\b[a-z]+\.(?:err|crit|alert|emerg)\[|^WARN: .{0,200}\bSkipping\b"
-    r"|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
-    r'|[]>)] +(?:[Ee]rror|fatal): |^Error: |\blevel"?[=:] ?"?(?:error|fatal|panic|critical)\b'
-)
+_LEVEL = _form("level")
 """A line that its logger marks as an error; events of Kubernetes and Ray.
 
 Also a line of a source file that says so: of NVSHMEM, UCX and Open MPI.
 """
-_REPORTS = lazy(
-    r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
-    r"|ProcessRaisedException|ActorDiedError|KeyboardInterrupt|exitcode)\b"
-    r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b(?!.*\bstderr: [^\s\"'])"
-    r"|\berror code: -?\d+$|\breturned -?\d+\.$|\bspank\b"
-    r"|couldn't start container|failed to import docker image"
-    r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
-    r"|printing (?:\w+|contents of) log|\bJob finished\b|\bbe(?:en)? aborted\b"
-    r"|\bfailed to start\.|\bhit an exception\b|\bSee (?:root cause|stack trace)\b"
-    r"|\bStack trace of the failed "
-)
+_REPORTS = _form("report")
 """What reports the error of another process or library.
 
 Of a log that pyxis quotes, every line has the level of an error, and few are one.
 """
-_FOLLOWS = lazy(
-    r"(?i:\bconnection (?:was )?(?:reset|aborted|closed|lost|terminated)\b|\bbroken pipe\b"
-    r"|\bclosed by (?:the )?(?:remote|peer|foreign|localrank)\b"
-    r"|\bremote (?:process|peer|end|side|connection)\b.{0,20}\b(?:exited|closed|disconnected|gone)"
-    r"|\bpeer\b.{0,40}\b(?:disconnected|exited|died|is gone)\b"
-    r"|\banother (?:task|process|rank|worker|node)\b.{0,20}\b(?:died|failed|exited)\b"
-    r"|\b(?:communicator|collective|operation|job|step) (?:was|is|has been) (?:aborted|cancell?ed)"
-    r"|\b(?:closing|received|caught|got|by) (?:signal )?sig(?:term|quit|kill|int)\b"
-    r"|\bwatchdog\b|\bheartbeat\b|\bprevious operation returned\b|\bsocket recv failed while\b"
-    r"|\b(?:taking|bringing|tearing) .{0,30}\bdown\b|\bshutting down\b|\bterminating\b"
-    r"|\bretcode \d+\b|->\s?\d+(?: \([^)]*\))?(?: \[[^\]]*\])?$"
-    r"|\bkilling (?:sub)?process|\bin a background process\b|\babove exception\b"
-    r"|\b(?:socket )?eof\b|\b(?:died from|killed by|exited on) signal 15\b"
-    r"|^\[(?:proxy:|mpiexec@).*\b(?:assert|engine error|error (?:waiting|status)|badly)\b"
-    r"|\bfrom (?:target|rank|peer|task) \d+ failed|\b_\w+:_?\w+ failed$)"
-)
+_FOLLOWS = _form("follows")
 """What follows from the end of another process, or waits for one."""
-_VAGUE = lazy(
-    r"(?i:\bfor some reason\b|\ban (?:\w+ )?error (?:has )?occurred\b|\bother mpi error\b"
-    r"|\bunhandled (?:\w+ )?error\b(?!.*\blast\b)|\bunspecified\b(?! launch)"
-    r"|\binternal (?:mpi )?error\b(?!.*\blast\b)"
-    r"|\bunknown result\b|\bsome \w+ operations\b|\bTest (?:\w+ )?failure\b"
-    r"|\bcompletion with error\b"
-    r"|\bthe following\b|\bhit an exception\b|\bpreviously reported\b"
-    r"|\bstep aborted\b"
-    r"|\b(?:one or more|at least one) (?:[\w-]+ ){0,2}(?:process|rank|daemon|task|worker)"
-    r"|^\W*(?:mpirun|mpiexec|prterun|orterun|srun|torchrun)\b.{0,30}"
-    r"\b(?:noticed|detected|was unable|has exited)\b)"
-    r"|\bFAILED$|[:{]\s*$|\bmay abort$|\bnot found, potentially\b"
-)
+_VAGUE = _form("vague")
 """States an error of any kind, or that of others, or opens what says it."""
-_ADVICE = lazy(
-    r"(?i:^\W*(?:\[[^\]]*\]:? )?(?:you|please|try|see|check|set|use|for (?:more|details)"
-    r"|to (?:enable|see|avoid|debug|fix)|this (?:is )?(?:usually|may|can|often|could|likely)"
-    r"|usually|\d+ more process|note|hint|if you|make sure|ensure)\b"
-    r"|\bmany reasons\b|\bfile an issue\b|\bhelp / error messages\b"
-    r"|\busually (?:indicates|reflects)\b)"
-)
+_ADVICE = _form("advice")
 """Advice, or help on errors of a kind."""
-_ENDED = lazy(
-    r"(?i:\b(?:died|exited|killed|terminated|dumped|caught|received|got|fell)\b.{0,60}"
-    r"\bsignal:? \(?(?!15\b)\d+|\(core dumped\)|\bexit ?code: -?\d+)"
-)
+_ENDED = _form("ended")
 """A signal, or a status, that ended a process; signal 15 is what launchers send to the others."""
-_GOES_ON = lazy(
-    r"(?i:(?<!last nccl )\bwarn(?:ing)?\b(?!.*\b(?:skipping|deadlock)\b)"
-    r"|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
-    r"|\bretry(?:ing)?\b|\bcontinu(?:e|ing)\b|\bnon-?fatal\b|\bdeprecated\b|\binstead\b)"
-    r"|(?:^|\[)[IW](?:\d{4})? |(?:^|[\s[(])INFO(?:[]:)]| \d)"
-)
+_GOES_ON = _form("goes on")
 """What says itself that the program goes on."""
-_ANNOUNCES = lazy(
-    r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$"
-    r"|^(?=.*\bERROR\b).*: \{\s*$|\"message\": \{\s*$"
-)
+_ANNOUNCES = _form("announces")
 """Ends of lines below which an error stands; of JSON, too."""
-_WORDS = lazy(
-    r"(?i:\b(?:error|fail(?:ed|ure|s)?|fatal|cannot|can't|could not|couldn't|unable|not found"
-    r"|no such|unknown|unrecognized|invalid|denied|refused|unreachable|illegal|abort(?:ed)?"
-    r"|exception|exceeded|mismatch|not enabled|not supported"
-    r"|not permitted|timed out|died|no [\w ]{1,40}found|undefined|missing|(?:does no|doesn')t exist"
-    r"|unavailable|not (?:available|installed|initialized|a [\w-]+ command)|rejected|corrupt(?:ed)?"
-    r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
-    r"|out of (?:memory|range|resources)|too many|violation|not enough|exhausted|fault"
-    r"|panicked|deadlock"
-    r"|time[ -]?out(?! ?[=:(\d])|time limit|stalled|hung|lost)\b|^usage: )"
-)
-_DEATH = lazy(
-    # an exception, or an error, and what it says (no count of them: `Error: 0`)
-    r"(?<![\w.'\"`])[\w.]*(?:Error|Exception|Interrupt)(?:\(\w*\))?(?::(?! *0\b)|$)"
-    r"|\b(?:error|fatal|panic)(?:\[\w+\])?:(?! *0\b)|Traceback \(most recent|^\s*what\(\): "
-    r"|\b(?:\w*_)?(?:ERROR|FATAL|CRITICAL|PANIC|EXCEPTION)(?:_\w+)?\]?:(?! *0\b)"
-    r"|(?:^|[]\s])(?:\[[EF]\]|\[?[EF]\d{4} )"
-    # how another process ended
-    r"|(?i:\b(?:exit(?:ed|s|ing)?|return(?:ed|s)?)[ _-]?(?:with|code|status)\b.{0,20}?[ :=(]-?[1-9]"
-    r"|\bnon-?zero (?:exit )?(?:status|code)|\bsignal[ :=(]{1,3}[1-9]"
-    r"|\b[1-9]\d? (?:death )?signal\b"
-    r"|\bsig(?:kill|term|segv|abrt|bus|int|hup|fpe|ill|quit)\b|\bcancell?ed\b|\baborted\b"
-    r"|(?<!\b0 )\bfailed\W*$|\bkilled\b|\bcrashed\b|\bcore dumped\b"
-    r"|\bterminated (?:by|with|due|un|ab)|\bsegmentation fault|\bbus error\b|\bpreempted\b"
-    r"|\b(?:process|rank|worker|task|job|actor|node)\b.{0,40}\b(?:died|failed\b(?! to))\b"
-    r"|\bout[ _]of[ _]mem"
-    r"|\btimed[- ]out\b|\btimeout (?:reached|expired|exceeded)|\bbroken pipe\b"
-    r"|\b(?:closed|reset) by (?:remote |the )?(?:peer|host)|\bconnection lost\b)"
-    r"|(?<!\b0 )\bFAIL(?:ED|URE)\b(?![:=]? *0\b)|\b[A-Z]\w+(?:Exceeded|Killed|Failed|Evicted)\b"
-    r"|\b(?:TIMEOUT|(?:NODE|BOOT)_FAIL)\b"
-    r"|\bmake(?:\[\d+\])?: \*\*\* |\bterminate called"
-)
+_WORDS = _form("words")
+_DEATH = _form("death")
 """The shapes of a death: what a program, or what has started it, prints last."""
-_USUAL_END = lazy(
-    # blanks, rules, banners and headings, prompts, commands that a shell shows
-    r"\W*|.*: *|\s*(?:#|[-=*~]{3}).*|\S*[$#>%] ?.*"
-    r"|\[?[\w.-]++@.*[$#>%] ?.*|\++ .*|logout|exit"
-    # rows of another table, records, counters and times
-    r"|\s*+[|{[].*[]|},]\s*|(?:\s*+\S++)?(?:[\s|]++-?[\d.]++(?:[eE][+-]?\d+)?%?)+\s*"
-    r"|\s*+[\w.()/-][\w.()/ -]{0,60}+\s*+[:=]\s*-?\d.*|.*\w=-?\d.*"
-    r"|(?:real|user|sys|total|[Ee]lapsed)\b.*\d.*"
-    r"|(?:\w{3},? )?\w{3} +\d+ .*\d\d:\d\d.*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"
-    # debug lines, and what says that all is well
-    r"|.*\b(?:INFO|DEBUG|TRACE)\b.*|\[[\w.-]+:\d+\] .*|libfabric:\d+:.*"
-    r"|(?i:.*\b(?:done|finish(?:ed|ing)|complete(?:d|s)?|success\w*|end(?:ed|s| of))\b.*"
-    r"|.*\b(?:passed|0 failed|counters?)\b.*"
-    r"|.*\b(?:code|status)\W{1,3}0\b.*|connection to \S+ closed\W*)"
-)
+_USUAL_END = _form("usual end")
 """Lines that may stand below the last row of any whole table."""
-_SPECIFIC = lazy(
-    r"(?i:\b(?:cannot|can't|could not|couldn't|unable to|not found|no such|denied|invalid)\b)"
-)
+_SPECIFIC = _form("specific")
 """Says what could not be done, whatever else the line reports."""
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
@@ -168,10 +78,7 @@ _OVERCOME_AFTER = 200
 _NEAR = 2
 # Lines without an error that may follow the last words of what died
 _LAST = 5
-_OF_STACK = lazy(
-    r"(?:(?:\([^)]{1,60}\) )?(?:ERROR|CRITICAL) [^]]{0,80}\] )?(?:  |\t|#|│|╭|╰)"
-    rf"|{_BEFORE} *(?:File \"|frame #|Traceback|Exception raised from |#\d|During handling of )"
-)
+_OF_STACK = _form("of a stack")
 """Part of a stack, as it stands or behind what stands before each line."""
 _PARAGRAPH = lazy(r"  \S")
 """A line that prose sets off from the rest, if the one above is empty."""
@@ -182,22 +89,6 @@ _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
 _STACK = "stack"
-
-
-_STEMS = (  # noqa: SIM905 - words, as in the patterns above
-    "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
-    "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported"
-    "|not permitted|timed out|interrupt|critical|what()|caused by|non-zero status|null value"
-    "|died|dead|panic|: e |: f |undefined|missing|not exist|n't exist|unavailable|not available"
-    "|not installed|not initialized|not a |reject|corrupt|crash|no route|no space|incompat"
-    "|insufficient|expired|forbidden|unauthorized|out of |too many|violation|.err[|.crit[|.alert["
-    "|.emerg[|exit|sig|cancel|kill|terminat|traceback|timeout|timed-out|return|non-zero|nonzero"
-    "|by peer|by remote|by the|by host|pipe|connection lost|out_of_mem|dumped|segmentation|preempt"
-    "|evicted|make: |make[|[e]|[f]"
-    "|not enough|exhaust|fault|time limit|stalled|hung|lost|eof|deadlock"
-).split("|")
-_STEM_FORMS = lazy(r"^(?:usage: |[ef] |\[?[ef]\d{4} |(?=.*found).*?no [\w ]{1,40}found)")
-"""One of these, or of these forms, is in every line about an error or a death, in small letters."""
 
 
 class ErrorKind(IntEnum):
@@ -314,9 +205,9 @@ class FirstErrors:
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
-        small = text.lower()
-        may_be_error = any(map(small.__contains__, _STEMS)) or _STEM_FORMS.match(small)
-        self._read_end(text, may_be_death=bool(may_be_error))
+        small = f"^{text.lower()}"
+        may_be_error = any(map(small.__contains__, _NEEDED))
+        self._read_end(text, may_be_death=may_be_error)
         frame = _FRAME.match(text)
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
