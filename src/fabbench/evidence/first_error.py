@@ -1,74 +1,76 @@
 """The first error of what died first: the cause of last resort. Pure.
 
-A line is the origin of a death by its form: an exception's last line, or a level of a logger. One
-that only has the words of an error says less, and what follows from the end of another process is
-first only where nothing else stands. What reports an end counts for nothing here.
+What ranks above what, of the lines that a program, its libraries and its launcher print:
+
+1. Its form says why something gave up: an exception's last line, the level of a logger, a warning
+   of NCCL, a frame of an error stack. If words of an error stand with it, the first of them counts.
+2. It has the words of an error.
+3. It states an error of any kind, or opens what says it.
+4. It reports a signal or a status: that of another process, mostly.
+5. It follows from the end of another process. Words of an error count more only above it.
+6. The program goes on, as the line says itself.
+
+Of one rank, the first line counts. What is printed once a process goes on, or many lines without
+an error, take back what stands above. `error_forms.csv` has the forms, each with an example.
 """
 
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
 from fabbench.model.mappings import gathered
-from fabbench.model.patterns import expand, lazy
+from fabbench.model.patterns import lazy
 
 _BEFORE = (
     r"^(?:\[[^\]]{1,80}\](?:<\w+>)?:? ?|\([^)]{1,60}\) ?|<[^>]{1,40}>:? ?|\d[\d:.,/TZ+-]*:? |\d+: ?"
     r"|(?=[A-Za-z_.-]{0,60}\d)[\w.-]{2,120}+: |(?:ERROR|CRITICAL|FATAL)(?:: | )){0,6}?"
 )
 """What launchers and loggers print before a line: tags in brackets, times, nodes and levels."""
-_PARTS = {"BEFORE": _BEFORE, "TAG": r"^\W*(?:\[[^\]]*\]:? )?"}
-_MEANT = {"": "{}", "any case": "(?i:{})", "word": r"(?i:\b(?:{})\b)"}
-"""How the patterns of a form that are meant alike become one."""
 FORMS = rows_of("error_forms.csv", "fabbench.evidence")
-_NEEDED = sorted({text for row in FORMS for text in row["needs"].split("|")} - {""})
+_NEEDED = {text for row in FORMS for text in row["needs"].split("|") if text}
 """One of these is in every line about an error or a death: in small letters, behind a `^`."""
 
 
-def pattern_of(rows: Iterable[Mapping[str, str]]) -> re.Pattern[str]:
-    """Return a pattern that finds what one of the rows has, compiled when it is first used."""
-    alike = gathered((row["as"], row["pattern"]) for row in rows)
-    parts = [_MEANT[way].format("|".join(patterns)) for way, patterns in alike.items()]
-    return lazy(expand("|".join(parts), _PARTS))
+def pattern_of(form: str) -> re.Pattern[str]:
+    """Return a pattern that finds what a row of a form has; it is compiled when it is used."""
+    of_form = (row for row in FORMS if row["form"] == form)
+    patterns_within = gathered((row["within"], row["pattern"]) for row in of_form)
+    either = (way.format("|".join(each)) for way, each in patterns_within.items())
+    return lazy("|".join(either).replace("<BEFORE>", _BEFORE))
 
 
-def _form(name: str) -> re.Pattern[str]:
-    return pattern_of(row for row in FORMS if row["form"] == name)
-
-
-_EXCEPTION = _form("exception")
+_EXCEPTION = pattern_of("exception")
 """The last line of an exception of Python or C++."""
-_LEVEL = _form("level")
+_LEVEL = pattern_of("level")
 """A line that its logger marks as an error; events of Kubernetes and Ray.
 
 Also a line of a source file that says so: of NVSHMEM, UCX and Open MPI.
 """
-_REPORTS = _form("report")
+_REPORTS = pattern_of("report")
 """What reports the error of another process or library.
 
 Of a log that pyxis quotes, every line has the level of an error, and few are one.
 """
-_FOLLOWS = _form("follows")
+_FOLLOWS = pattern_of("follows")
 """What follows from the end of another process, or waits for one."""
-_VAGUE = _form("vague")
+_VAGUE = pattern_of("vague")
 """States an error of any kind, or that of others, or opens what says it."""
-_ADVICE = _form("advice")
+_ADVICE = pattern_of("advice")
 """Advice, or help on errors of a kind."""
-_ENDED = _form("ended")
+_ENDED = pattern_of("ended")
 """A signal, or a status, that ended a process; signal 15 is what launchers send to the others."""
-_GOES_ON = _form("goes on")
+_GOES_ON = pattern_of("goes on")
 """What says itself that the program goes on."""
-_ANNOUNCES = _form("announces")
+_ANNOUNCES = pattern_of("announces")
 """Ends of lines below which an error stands; of JSON, too."""
-_WORDS = _form("words")
-_DEATH = _form("death")
+_WORDS = pattern_of("words")
+_DEATH = pattern_of("death")
 """The shapes of a death: what a program, or what has started it, prints last."""
-_USUAL_END = _form("usual end")
+_USUAL_END = pattern_of("usual end")
 """Lines that may stand below the last row of any whole table."""
-_SPECIFIC = _form("specific")
+_SPECIFIC = pattern_of("specific")
 """Says what could not be done, whatever else the line reports."""
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
@@ -78,7 +80,7 @@ _OVERCOME_AFTER = 200
 _NEAR = 2
 # Lines without an error that may follow the last words of what died
 _LAST = 5
-_OF_STACK = _form("of a stack")
+_OF_STACK = pattern_of("of a stack")
 """Part of a stack, as it stands or behind what stands before each line."""
 _PARAGRAPH = lazy(r"  \S")
 """A line that prose sets off from the rest, if the one above is empty."""
@@ -86,7 +88,6 @@ _FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfa
 """A frame of MPICH's error stack; it may say more than that a call failed."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
-_MOST_PROCESSES = 100
 _PROGRAM = "program"
 _STACK = "stack"
 
@@ -156,8 +157,7 @@ class FirstErrors:
     def keep_warning(self, process: str, message: str) -> None:
         """Keep a warning of a process of NCCL, if it is the first since its last progress."""
         kept = self.echoes if follows(message) else self.reasons
-        if len(kept) < _MOST_PROCESSES:
-            kept.setdefault(process, ErrorLine(self.number, message))
+        kept.setdefault(process, ErrorLine(self.number, message))
 
     def forget_warnings(self, process: str) -> None:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
@@ -174,7 +174,6 @@ class FirstErrors:
         `is_announced`: the line above said so, whatever its own words are. The first words of an
         error that stand with it say more than it does.
         """
-        self._quiet_lines = 0
         self._join_incident()
         if _PROGRAM in self.reasons:  # the first counts
             return
@@ -182,12 +181,11 @@ class FirstErrors:
         error = ErrorLine(self.number, text)
         if _REPORTS.search(text):
             self._hints.setdefault(ErrorKind.ENDED, error)
-        elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
-            self._hints.setdefault(kind, error)
         elif kind is ErrorKind.ORIGIN:
             self.reasons[_PROGRAM] = self._start_of_incident or error
-        else:
-            self._said.setdefault(kind, error)
+        else:  # what goes on, whatever its form, did not end the program
+            kept = self._hints if kind is ErrorKind.GOES_ON else self._said
+            kept.setdefault(kind, error)
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
@@ -205,9 +203,12 @@ class FirstErrors:
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
-        small = f"^{text.lower()}"
+        small = "^" + text.lower()
         may_be_error = any(map(small.__contains__, _NEEDED))
-        self._read_end(text, may_be_death=may_be_error)
+        if may_be_error:
+            self._read_death(text)
+        if not (self.followed or _USUAL_END.fullmatch(text)):
+            self.followed = text
         frame = _FRAME.match(text)
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
@@ -220,13 +221,6 @@ class FirstErrors:
         else:
             self._count_quiet_line()
         self._above = text
-
-    def _read_end(self, text: str, *, may_be_death: bool) -> None:
-        """Keep what may stand below the last row: a death, or the first line that is not usual."""
-        if may_be_death:
-            self._read_death(text)
-        if not (self.followed or _USUAL_END.fullmatch(text)):
-            self.followed = text
 
     def _read_death(self, text: str) -> None:
         """Keep a line if it has the shape of a death, which ends a run if no row follows."""
@@ -265,7 +259,6 @@ class FirstErrors:
         """Read a line that is neither an error by its form nor part of one."""
         is_error = _WORDS.search(text) or _ENDED.search(text)
         if is_error and not _ADVICE.search(text):
-            self._quiet_lines = 0
             self._join_incident()
             self._keep_words(text)
         else:
@@ -280,13 +273,13 @@ class FirstErrors:
             kind = max(kind, ErrorKind.VAGUE)
         error = ErrorLine(self.number, text)
         self._hints.setdefault(kind, error)
-        # A report, or a heading of what follows, says less than the origin below it.
-        is_heading = text.rstrip().endswith((":", "{"))
-        if kind is ErrorKind.WORDS and not (is_report or is_heading):
+        # A report says less than the origin below it.
+        if kind is ErrorKind.WORDS and not is_report:
             self._start_of_incident = self._start_of_incident or error
 
     def _join_incident(self) -> None:
         """Count a line about an error to its incident: far below the last one a new one begins."""
+        self._quiet_lines = 0
         if self.number > self._last_of_incident + _NEAR + 1:
             self._start_of_incident = None
         self._last_of_incident = self.number
