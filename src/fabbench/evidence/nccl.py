@@ -201,7 +201,8 @@ class Evidence:
         # A call that returned an error, as its caller prints it.
         if CHAIN in message and _CHAIN.match(message):
             self._keep_failed_call(message, origin)
-        if warning:
+        # What fails in RAS, which serves queries beside the work, ends no run.
+        if warning and not place.startswith("ras/"):
             self._last_warning = message
             self._complaint(message, place=place)
             if not is_harmless(message):
