@@ -41,6 +41,7 @@ SETS = (
     "ninth",
     "tenth",
     "eleventh",
+    "twelfth",
 )
 CASES = [case for name in SETS for case in cases(name)]
 
