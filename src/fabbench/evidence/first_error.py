@@ -20,7 +20,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
-from fabbench.model.mappings import gathered
 from fabbench.model.patterns import lazy
 
 _BEFORE = (
@@ -35,43 +34,25 @@ _NEEDED = {text for row in FORMS for text in row["needs"].split("|") if text}
 
 def pattern_of(form: str) -> re.Pattern[str]:
     """Return a pattern that finds what a row of a form has; it is compiled when it is used."""
-    of_form = (row for row in FORMS if row["form"] == form)
-    patterns_within = gathered((row["within"], row["pattern"]) for row in of_form)
-    either = (way.format("|".join(each)) for way, each in patterns_within.items())
-    return lazy("|".join(either).replace("<BEFORE>", _BEFORE))
+    rows = [row for row in FORMS if row["form"] == form]
+    patterns = [row["within"].format_map(row) for row in rows]
+    return lazy("|".join(patterns).replace("<BEFORE>", _BEFORE))
 
 
 _EXCEPTION = pattern_of("exception")
-"""The last line of an exception of Python or C++."""
 _LEVEL = pattern_of("level")
-"""A line that its logger marks as an error; events of Kubernetes and Ray.
-
-Also a line of a source file that says so: of NVSHMEM, UCX and Open MPI.
-"""
 _REPORTS = pattern_of("report")
-"""What reports the error of another process or library.
-
-Of a log that pyxis quotes, every line has the level of an error, and few are one.
-"""
 _FOLLOWS = pattern_of("follows")
-"""What follows from the end of another process, or waits for one."""
 _VAGUE = pattern_of("vague")
-"""States an error of any kind, or that of others, or opens what says it."""
 _ADVICE = pattern_of("advice")
-"""Advice, or help on errors of a kind."""
 _ENDED = pattern_of("ended")
-"""A signal, or a status, that ended a process; signal 15 is what launchers send to the others."""
 _GOES_ON = pattern_of("goes on")
-"""What says itself that the program goes on."""
 _ANNOUNCES = pattern_of("announces")
-"""Ends of lines below which an error stands; of JSON, too."""
 _WORDS = pattern_of("words")
-_DEATH = pattern_of("death")
-"""The shapes of a death: what a program, or what has started it, prints last."""
-_USUAL_END = pattern_of("usual end")
-"""Lines that may stand below the last row of any whole table."""
 _SPECIFIC = pattern_of("specific")
-"""Says what could not be done, whatever else the line reports."""
+_DEATH = pattern_of("death")
+_USUAL_END = pattern_of("usual end")
+_OF_STACK = pattern_of("of a stack")
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
@@ -80,33 +61,26 @@ _OVERCOME_AFTER = 200
 _NEAR = 2
 # Lines without an error that may follow the last words of what died
 _LAST = 5
-_OF_STACK = pattern_of("of a stack")
-"""Part of a stack, as it stands or behind what stands before each line."""
 _PARAGRAPH = lazy(r"  \S")
 """A line that prose sets off from the rest, if the one above is empty."""
 _FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfailed\s*$)\S)?")
 """A frame of MPICH's error stack; it may say more than that a call failed."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
+_MOST_PROCESSES = 100
 _PROGRAM = "program"
 _STACK = "stack"
 
 
 class ErrorKind(IntEnum):
-    """What a line says of a death. Of several, the first in this order says most."""
+    """What a line says of a death: the ranks 1 to 6 above. Of several, the first says most."""
 
     ORIGIN = 0
-    """Why a program gave up, by its form."""
     WORDS = 1
-    """It has the words of an error."""
     VAGUE = 2
-    """It states an error of any kind."""
     ENDED = 3
-    """It reports a signal."""
     FOLLOWS = 4
-    """It follows from the end of another process."""
     GOES_ON = 5
-    """The program goes on, as it says itself."""
 
 
 class ErrorLine(NamedTuple):
@@ -157,7 +131,8 @@ class FirstErrors:
     def keep_warning(self, process: str, message: str) -> None:
         """Keep a warning of a process of NCCL, if it is the first since its last progress."""
         kept = self.echoes if follows(message) else self.reasons
-        kept.setdefault(process, ErrorLine(self.number, message))
+        if len(kept) < _MOST_PROCESSES:
+            kept.setdefault(process, ErrorLine(self.number, message))
 
     def forget_warnings(self, process: str) -> None:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
@@ -205,8 +180,6 @@ class FirstErrors:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
         small = "^" + text.lower()
         may_be_error = any(map(small.__contains__, _NEEDED))
-        if may_be_error:
-            self._read_death(text)
         if not (self.followed or _USUAL_END.fullmatch(text)):
             self.followed = text
         frame = _FRAME.match(text)
@@ -238,6 +211,7 @@ class FirstErrors:
         self.followed = ""
 
     def _read_error(self, text: str) -> None:
+        self._read_death(text)
         # By its form an origin; else part of a stack; else, outside of reports, only words.
         # What is indented as code is a traceback's, and not the error that was announced.
         announces = _ANNOUNCES.search(text) is not None
@@ -318,9 +292,8 @@ class FirstErrors:
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
-        if self._quiet_lines > _LAST:
-            return False
-        return _PROGRAM in self.reasons or bool(self._said)
+        has_said_why = _PROGRAM in self.reasons or bool(self._said)
+        return has_said_why and self._quiet_lines <= _LAST
 
 
 def follows(text: str) -> bool:

@@ -201,11 +201,10 @@ class Evidence:
         # A call that returned an error, as its caller prints it.
         if CHAIN in message and _CHAIN.match(message):
             self._keep_failed_call(message, origin)
-        # What fails in RAS, which serves queries beside the work, ends no run.
-        if warning and not place.startswith("ras/"):
-            self._last_warning = message
+        if warning:
             self._complaint(message, place=place)
-            if not is_harmless(message):
+            if not is_harmless(place + message):
+                self._last_warning = message
                 self._count_warning(message)
                 self._keep_if_error_follows(message, origin, place)
                 self.errors.keep_warning(_process(origin), message)
