@@ -42,6 +42,7 @@ SETS = (
     "tenth",
     "eleventh",
     "twelfth",
+    "thirteenth",
 )
 CASES = [case for name in SETS for case in cases(name)]
 
@@ -170,8 +171,8 @@ READY = "n1:1:2 [0] NCCL INFO comm 0x5 rank 0 nranks 2 cudaDev 0 busId 1 - Init 
     ("warning", "codes"),
     [
         ("ras/client_support.cc:159 NCCL WARN Call to bind failed: Address already in use", []),
-        ("ras/ras.cc:391 NCCL WARN NCCL version mismatch with remote peer n2", ["nccl-warning"]),
-        ("misc/socket.cc:7 NCCL WARN Call to bind failed: Address already in use", ["nccl-warning"]),
+        ("ras/ras.cc:391 NCCL WARN NCCL version mismatch with remote peer n2", ["nccl-versions-differ"]),
+        ("misc/socket.cc:7 NCCL WARN Call to bind failed: Address already in use", ["first-error"]),
     ],
 )
 def test_only_what_fails_on_queries_of_ras_is_no_warning(warning: str, codes: list[str]) -> None:
