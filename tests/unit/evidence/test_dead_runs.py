@@ -171,7 +171,10 @@ READY = "n1:1:2 [0] NCCL INFO comm 0x5 rank 0 nranks 2 cudaDev 0 busId 1 - Init 
     ("warning", "codes"),
     [
         ("ras/client_support.cc:159 NCCL WARN Call to bind failed: Address already in use", []),
-        ("ras/ras.cc:391 NCCL WARN NCCL version mismatch with remote peer n2", ["nccl-versions-differ"]),
+        (
+            "ras/ras.cc:391 NCCL WARN NCCL version mismatch with remote peer n2",
+            ["nccl-versions-differ"],
+        ),
         ("misc/socket.cc:7 NCCL WARN Call to bind failed: Address already in use", ["first-error"]),
     ],
 )
