@@ -142,8 +142,9 @@ def _with_first_error(log: Log, record: Record) -> Log:
     errors = [each for each in known if each.is_error]
     unexplained = [each for each in quoting if each.code == "nccl-warning"]  # no known error
     is_hang = errors and is_sign(record.first_error)
+    starts_a_failure = any(each.is_root for each in errors)
     # It is explained: by ranks that wait, by what starts a failure, or by what quotes the line.
-    if is_hang or _any_starts_a_failure(errors) or _without(quoting, unexplained):
+    if is_hang or starts_a_failure or _without(quoting, unexplained):
         return log
     are_reports = all(each.is_report for each in errors)
     # That a process ended does not say why: any words of an error say more.
@@ -161,10 +162,6 @@ def _is_overcome(hint: str, errors: Sequence[Cause]) -> bool:
     """Return whether what a program goes on after says less than an error stack of MPI."""
     lines = [each.finding.line for each in errors]
     return goes_on(hint) and any(map(_REASON.search, lines))
-
-
-def _any_starts_a_failure(errors: Sequence[Cause]) -> bool:
-    return any(each.is_root for each in errors)
 
 
 def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:

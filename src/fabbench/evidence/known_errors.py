@@ -408,7 +408,7 @@ def _says(what: str, message: str) -> bool:
 
 
 def is_harmless(message: str) -> bool:
-    """Return whether a warning is one that healthy runs print too."""
+    """Return whether a warning, behind its file and line, is one of healthy runs, too."""
     return _says("harmless", message)
 
 
@@ -418,8 +418,6 @@ def matching_errors(text: str) -> Sequence[KnownError]:
     # Few texts are searched for in every line, the patterns only where one of these is found.
     needed = _by_needed_text()
     by_word = [positions for word, positions in needed.items() if word in text]
-    if not by_word:
-        return ()
     known = _causes_in_lines()
     possible = sorted(set().union(*by_word))
     return [known[position] for position in possible if known[position].shown_by(text)]

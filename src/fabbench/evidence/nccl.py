@@ -202,11 +202,11 @@ class Evidence:
         if CHAIN in message and _CHAIN.match(message):
             self._keep_failed_call(message, origin)
         if warning:
-            self._last_warning = message
             self._complaint(message, place=place)
-            self._count_warning(message)
-            self._keep_if_error_follows(message, origin, place)
-            if not is_harmless(message):
+            if not is_harmless(place + message):
+                self._last_warning = message
+                self._count_warning(message)
+                self._keep_if_error_follows(message, origin, place)
                 self.errors.keep_warning(_process(origin), message)
 
     def _keep_failed_call(self, message: str, origin: str) -> None:
@@ -224,13 +224,12 @@ class Evidence:
         # A message that is kept already is counted on, however many there are.
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:
             return
-        if not is_harmless(message):
-            self.warnings[message] = self.warnings.get(message, 0) + 1
+        self.warnings[message] = self.warnings.get(message, 0) + 1
 
     def _keep_if_error_follows(self, message: str, origin: str, place: str) -> None:
         """Keep the first warning of a process below which NCCL's sources return an error."""
         # In healthy runs, too, a plugin may give up, and GIN (GPU-initiated networking) complain.
-        if is_harmless(message) or plugin_gave_up(message) or is_of_gin(message):
+        if plugin_gave_up(message) or is_of_gin(message):
             return
         if len(self.error_follows_below) >= _MOST_WARNINGS:
             return

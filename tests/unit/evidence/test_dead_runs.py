@@ -41,6 +41,8 @@ SETS = (
     "ninth",
     "tenth",
     "eleventh",
+    "twelfth",
+    "thirteenth",
 )
 CASES = [case for name in SETS for case in cases(name)]
 
@@ -151,6 +153,34 @@ def test_an_error_is_overcome_by_what_follows_but_not_by_stacks(line: str, is_ke
     for _ in range(300):
         errors.read(line)
     assert bool(errors.first()) == is_kept
+
+
+def test_warnings_of_ever_more_processes_are_not_all_kept() -> None:
+    errors = FirstErrors()
+    for process in range(1000):
+        errors.keep_warning(f"n1:{process}", "no route")
+        errors.keep_warning(f"n1:{process}", "Connection reset by peer")
+    assert (len(errors.reasons), len(errors.echoes)) == (100, 100)
+    assert errors.first() == "no route"
+
+
+READY = "n1:1:2 [0] NCCL INFO comm 0x5 rank 0 nranks 2 cudaDev 0 busId 1 - Init COMPLETE"
+
+
+@pytest.mark.parametrize(
+    ("warning", "codes"),
+    [
+        ("ras/client_support.cc:159 NCCL WARN Call to bind failed: Address already in use", []),
+        (
+            "ras/ras.cc:391 NCCL WARN NCCL version mismatch with remote peer n2",
+            ["nccl-versions-differ"],
+        ),
+        ("misc/socket.cc:7 NCCL WARN Call to bind failed: Address already in use", ["first-error"]),
+    ],
+)
+def test_only_what_fails_on_queries_of_ras_is_no_warning(warning: str, codes: list[str]) -> None:
+    (log,) = read(f"{READY}\nn1:1:2 [0] {warning}")
+    assert [each.code for each in log.findings] == codes
 
 
 LAST_WARNING = "INTERNAL ERROR: Last NCCL warning(error) 'x'"
