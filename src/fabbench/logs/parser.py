@@ -241,6 +241,8 @@ class LogParser:
         group = self._group_of(stream)
         group.evidence.errors.number = self._number  # of the line, for errors that it shows
         text = bounded(text)
+        if text.startswith("#\t") or "\tNCCL\t" in text:  # a spreadsheet made its blanks tabs
+            text = text.replace("\t", " ")
         marker = read_marker(text.strip()) if MARKER_SIGN in text else None
         if marker is not None:
             return self._follow_marker(group, marker)

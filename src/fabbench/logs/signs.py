@@ -69,6 +69,14 @@ _RESULTS = (
 )
 
 
+_BINARY = "This is binary data and no log."
+_CONTROLS = lazy(r"\0+|[\x01-\x06\x10-\x1a\x1c-\x1f\x7f]")
+"""Gaps of any length, and characters that neither text nor colors have."""
+_MOST_CONTROLS = 1 / 20  # Random bytes have twice as many; rows that each end in a gap, fewer
+_MOST_UNDECODED = 1 / 2
+_SHORTEST_BINARY = 400  # Of fewer characters, a few damaged ones would be too large a part
+
+
 class Unread(NamedTuple):
     """A file without a result, and the reason."""
 
@@ -97,11 +105,21 @@ def made_by_fabbench(text: str) -> Match | None:
     return _MADE_BY_FABBENCH.match(text)
 
 
+def is_binary(text: str) -> bool:
+    """Return whether what begins like this is no text; damage and gaps alone do not make it so."""
+    controls = len(_CONTROLS.findall(text))
+    undecoded = text.count("\ufffd")
+    length = max(len(text) - text.count("\0"), _SHORTEST_BINARY)
+    return controls > _MOST_CONTROLS * length or undecoded > _MOST_UNDECODED * length
+
+
 def unread_reason(text: str) -> tuple[str, bool]:
     """Return why a text that begins like this has no result, and whether that is only a remark.
 
     The reason is empty if nothing in the text is related to a benchmark.
     """
+    if is_binary(text):
+        return _BINARY, True
     own = made_by_fabbench(text)
     if own:
         return _RESULTS if own.lastgroup else "", True

@@ -30,7 +30,7 @@ from fabbench.evidence.ras import SIGN as RAS_SIGN
 from fabbench.evidence.ras import read_ras
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
-from fabbench.logs.signs import made_by_fabbench
+from fabbench.logs.signs import is_binary, made_by_fabbench
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
@@ -143,8 +143,9 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
 
     Tried in this order: a dump of PyTorch's flight recorder, lines of NCCL's inspector, a document
     of a benchmark, one of fabbench's own, which quotes lines of logs and is none, and last a plain
-    log. `line` is the number of the line before. Each log comes with its configuration, which the
-    output of a fabbench script names, or its column of a comparison; empty: it has none.
+    log; binary data are none. `line` is the number of the line before. Each log comes with its
+    configuration, which the output of a fabbench script names, or its column of a comparison;
+    empty: it has none.
     """
     block = file.read(BLOCK)
     if is_dump(block):
@@ -166,12 +167,16 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
         block = text.encode()  # no document after all: a log
-    own = made_by_fabbench(block.decode("utf-8", "replace"))
+    beginning = block.decode("utf-8", "replace")
+    own = made_by_fabbench(beginning)
     if own:
         if tables and own["json"]:
             from fabbench.runs.result_tables import logs_of_document
 
             yield from logs_of_document(_whole_text(block, file), source, proof)
+        return
+    # What fabbench itself started is a log, and so is what follows the text of one.
+    if ending is None and not line and is_binary(beginning):
         return
     # Not live: it returns whole logs, and no rows before.
     new_parser = partial(LogParser, source, proof=proof, live=False, line=line)

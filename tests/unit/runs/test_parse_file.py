@@ -4,6 +4,9 @@ import bz2
 import gzip
 import io
 import lzma
+import random
+import re
+import struct
 import sys
 import tarfile
 import zipfile
@@ -16,9 +19,9 @@ import pytest
 
 from fabbench import parse
 from fabbench.logs.signs import Unread, UnreadWarning
-from fabbench.model.log import Log
+from fabbench.model.log import Ending, Log
 from fabbench.runs import parse_file
-from fabbench.runs.inputs import Source, read_source
+from fabbench.runs.inputs import Source, expand, read_source
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import LOGS
 
@@ -179,3 +182,89 @@ def test_a_long_text_before_the_first_marker_is_known_to_each_configuration() ->
     short, long = steps(version), steps(version + "a plain line\n" * 30_000)
     assert [log.facts for log in long] == [log.facts for log in short]
     assert [log.facts.get("nccl") for log in short] == ["2.28.9"] * 2
+
+
+class Counted(io.BytesIO):
+    """A file that counts what is read of it."""
+
+    count = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.count += len(data)
+        return data
+
+
+def noise(size: int) -> bytes:
+    return random.Random(1).randbytes(size)
+
+
+STORED_NUMBERS = struct.pack("<40000q", *range(40_000))
+SHIFTED_CODE = bytes(range(0x80, 0x100)) * 2000
+"""Bytes without a control character, and no text either."""
+
+
+@pytest.mark.parametrize("data", [noise(3 << 20), STORED_NUMBERS * 10, SHIFTED_CODE * 10])
+def test_of_binary_data_one_block_is_read(data: bytes) -> None:
+    file = Counted(data + b"\n" + TEXT)
+    assert not list(parse_file.parse_stream(file, "core.1"))
+    assert file.count == parse_file.BLOCK
+
+
+def test_binary_data_are_named_and_noted_beside_logs(tmp_path: Path) -> None:
+    named = write(tmp_path, "core.1", noise(100_000))
+    write(tmp_path, "plain.log", TEXT)
+    write(tmp_path, "picture.png", noise(1000))
+    assert reasons(named) == [(named, "This is binary data and no log.")]
+    with pytest.warns(UnreadWarning, match=r"core\.1: This is binary data"):
+        assert [log.outcome for log in parse(named, tmp_path / "plain.log")] == ["ok"]
+    found = [
+        (entry, source.name)
+        for source in expand([str(tmp_path)])
+        for _, entry in read_source(source)
+        if isinstance(entry, Unread)
+    ]
+    assert [(entry.remark, name) for entry, name in found] == [(True, named)]
+
+
+def each_line_with(end: bytes) -> bytes:
+    return TEXT.replace(b"\n", end)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(1 << 20) + b"\n" + TEXT,  # the file was emptied while it was written
+        TEXT[:500] + b"\n" + bytes(3000) + b"\n" + TEXT,
+        each_line_with(b"\0\n"),
+        each_line_with(b"\x1b[0m\n"),
+        TEXT + b"\n" + noise(2000),
+        TEXT + b"\n" + bytes(5000),
+        "\u5e73\u5747\u5e26\u5bbd\n".encode("gbk") * 40 + TEXT,
+    ],
+)
+def test_a_log_with_gaps_colors_or_damage_is_read(data: bytes, tmp_path: Path) -> None:
+    assert (
+        parse(write(tmp_path, "x.log", data))[-1].points
+        == parse(write(tmp_path, "plain.log", TEXT))[0].points
+    )
+
+
+def test_how_an_own_run_ended_is_said_whatever_it_has_printed(tmp_path: Path) -> None:
+    begin = b"#@fabbench begin 000-a-r1/x benchmark=nccl\n"
+    name = write(tmp_path, "output.log", begin + noise(10_000))
+    ending = Ending(stopped="It was stopped.")
+    (log,) = parse_file.parse_file(name, ending=ending)
+    assert log.outcome != "ok"
+
+
+def test_a_table_out_of_a_spreadsheet_is_whole(tmp_path: Path) -> None:
+    closing = b"# Collective test concluded: all_reduce_perf\n"
+    whole = TEXT + closing
+    assert b"# Collective test starting" in whole
+    pasted = re.sub(rb" +", b"\t", whole)
+    (expected,) = parse(write(tmp_path, "plain.log", whole))
+    (log,) = parse(write(tmp_path, "pasted.log", pasted))
+    assert (log.outcome, log.points) == ("ok", expected.points)
+    (cut,) = parse(write(tmp_path, "cut.log", pasted[: len(pasted) // 2]))
+    assert cut.outcome == "truncated"
