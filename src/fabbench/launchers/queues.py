@@ -38,8 +38,6 @@ from fabbench.model.mappings import Names
 from fabbench.model.messages import output_text, shorten
 from fabbench.model.plan import Words
 
-OUTPUT = "fabbench.out"
-"""The file that a rendered script writes; a submitted one writes another each time."""
 _POLL_S = 1.0
 # What is printed after the lines of a file: the last of them may lack its end.
 _END = "."
@@ -61,6 +59,7 @@ class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     account: str
     opening: str
     hosts: str
+    job_id: str
     submit: Words
     submitted: str
     show: Words
@@ -72,6 +71,11 @@ class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     why: str
     ended: str
     cancel: Words
+
+    @property
+    def output(self) -> str:
+        """The file that a rendered script writes, as its shell has it: each job another."""
+        return f"fabbench-{self.job_id}.out"
 
 
 @cache
@@ -111,7 +115,7 @@ class QueueJob(Job):
 
     def _send(self, document: str) -> None:
         """Submit the document with an output file of its own, and keep the job's id."""
-        batch_script = document.replace(OUTPUT, self._output)  # two jobs may run in one folder
+        batch_script = document.replace(self._record.output, self._output)  # whose name is known here
         done = self._login.run(self._record.submit, stdin=batch_script.encode())
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
@@ -240,7 +244,8 @@ class QueueRendering(_OfBatchSystem, Rendering):
         target = source.script_target(
             f"{system.hosts}\n",
             head=source.command + directives,
-            opening=f"{opening}exec &>{OUTPUT} # as it comes, and not when the job has ended\n",
+            # As it comes, and not when the job has ended
+            opening=f'{opening}exec &>"{system.output}"\n',
         )
         return script(source.plan, target)
 
