@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.cluster_fixtures import cluster, kwok, mpijobs, namespace
+from tests.support.cluster_fixtures import cluster, jobsets, kwok, mpijobs, namespace
 from tests.support.host_fixtures import lab, labs, mpi
 from tests.support.skypilot_fixtures import skypilot
 from tests.support.store_fixtures import store, stored
@@ -18,6 +18,7 @@ from tests.support.vms import rdma
 
 __all__ = [
     "cluster",
+    "jobsets",
     "kwok",
     "lab",
     "labs",

@@ -31,6 +31,14 @@ def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
     return Client(mpijobs, namespace, tmp_path)
 
 
+@pytest.fixture
+def form(request: pytest.FixtureRequest) -> str:
+    """A format, whose objects the cluster knows."""
+    if request.param == "jobset":
+        request.getfixturevalue("jobsets")
+    return str(request.param)
+
+
 def rendered(client: Client, form: str, *more: str) -> str:
     requests = [word for amount in SMALL for word in ("--pod-request", amount)]
     argv = [
@@ -52,7 +60,7 @@ def ending(client: Client, job: str) -> set[str]:
     """How a job ended; empty: it has not."""
     status = json.loads(client.kubectl("get", job, "-o", "json")).get("status", {})
     found = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
-    return found & {"Complete", "Succeeded", "Failed"}
+    return found & {"Complete", "Completed", "Succeeded", "Failed"}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +68,15 @@ def ending(client: Client, job: str) -> set[str]:
     [
         ("k8s", "job/fabbench-rendered", "batch.kubernetes.io/job-completion-index=0"),
         ("mpijob", "mpijob/fabbench-rendered", "training.kubeflow.org/job-role=launcher"),
+        pytest.param(
+            "jobset",
+            "jobset/fabbench-rendered",
+            "jobset.sigs.k8s.io/jobset-name=fabbench-rendered,"
+            "batch.kubernetes.io/job-completion-index=0",
+            marks=pytest.mark.slow,
+        ),
     ],
+    indirect=["form"],
 )
 def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: str) -> None:
     text = rendered(client, form, "--fabric", "ofi-tcp", "--fabric", "tcp")
@@ -70,6 +86,7 @@ def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: 
     over = processes.eventually(lambda: ending(client, job), 240)
     printed = client.kubectl("logs", "-l", pods, "--tail=-1")
     assert over, (printed, client.kubectl("get", "pods"), client.events())
+    assert "Failed" not in ending(client, job), printed
     parse = [sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"]
     done = subprocess.run(parse, input=printed, capture_output=True, text=True, check=False)
     assert done.returncode == 0, printed
@@ -82,7 +99,7 @@ def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["k8s", "mpijob"])
+@pytest.mark.parametrize("form", ["k8s", "mpijob", "jobset"], indirect=True)
 def test_the_api_server_takes_every_benchmark(client: Client, form: str) -> None:
     strictly = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
     for benchmark in sorted(runnable_names()):

@@ -45,7 +45,7 @@ class BatchLauncher(ABC):
 
     @abstractmethod
     def submitted(self) -> int:
-        """Return how many jobs were submitted so far."""
+        """Return how many jobs fabbench has submitted so far; `full` may have some of others."""
 
     @abstractmethod
     def full(self) -> AbstractContextManager[object]:
@@ -218,7 +218,7 @@ class Slurm(BatchLauncher):
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self._before = set(slurm_runs.jobs(lab[0]))
+        self._before = set(slurm_runs.our_jobs(lab[0]))
 
     @property
     def store(self) -> Path:
@@ -229,7 +229,7 @@ class Slurm(BatchLauncher):
         return running(self.lab, [word.replace(str(STANDIN), str(programs)) for word in words])
 
     def submitted(self) -> int:
-        return len(set(slurm_runs.jobs(self.lab[0])) - self._before)
+        return len(set(slurm_runs.our_jobs(self.lab[0])) - self._before)
 
     def full(self) -> AbstractContextManager[str]:
         return slurm_runs.taken(self.lab[0], "-N3")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.kubernetes import Cluster, fakes, missing, operator
+from tests.support.kubernetes import jobsets as jobset_controller
 from tests.support.needed import refuse, strict
 
 
@@ -55,3 +56,12 @@ def mpijobs(cluster: Cluster) -> Iterator[Cluster]:
     operator.start(cluster)
     yield cluster
     operator.stop(cluster)
+
+
+@pytest.fixture(scope="module")
+def jobsets(mpijobs: Cluster) -> Iterator[Cluster]:
+    """Yield the cluster with names of pods and JobSet's controller, removed after the module."""
+    need("jobset")
+    jobset_controller.start(mpijobs)
+    yield mpijobs
+    jobset_controller.stop(mpijobs)

@@ -66,12 +66,16 @@ def jobs(host: Host) -> dict[str, dict[str, str]]:
     return {fields["JobId"]: fields for fields in found if "JobId" in fields}
 
 
-def the_job(host: Host) -> str:
-    """The newest job of fabbench's; empty if there is none."""
-    ours = [
+def our_jobs(host: Host) -> list[str]:
+    """The ids of fabbench's own jobs."""
+    return [
         number for number, fields in jobs(host).items() if fields["JobName"].startswith("fabbench-")
     ]
-    return max(ours, key=int, default="")
+
+
+def the_job(host: Host) -> str:
+    """The newest job of fabbench's; empty if there is none."""
+    return max(our_jobs(host), key=int, default="")
 
 
 def state(host: Host, job: str) -> str:

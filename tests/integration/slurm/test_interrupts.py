@@ -1,16 +1,14 @@
-"""Runs on a real Slurm that end early.
+"""Runs on a real Slurm that are ended from outside: in an allocation, and by kill -9.
 
-Ctrl-C and other signals at each stage, and who cancels the job.
+What interrupts do to runs of all batch systems is in test_batch_launchers.py.
 """
 
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 
-from fabbench.model.log import Outcome
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, processes
 from tests.support.paths import ROOT
@@ -25,42 +23,13 @@ from tests.support.slurm_runs import (
     taken,
     the_job,
 )
-from tests.support.ssh_faults import RunningCommand, running, sizes
-from tests.support.ssh_runs import STORE, the_log
-from tests.support.tiers import sampled
+from tests.support.ssh_faults import running
+from tests.support.ssh_runs import STORE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 pytestmark = pytest.mark.lab
-
-
-def interrupted(
-    run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT
-) -> None:
-    """Interrupt a run once something is so, and see that it ends."""
-    run.until(ready)
-    run.process.send_signal(number)
-    assert run.ends() == 130, run.err
-    assert "Interrupted" in run.err
-
-
-@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], every=3))
-def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
-    hosts = site(lab)
-    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
-        interrupted(run, lambda: len(run.rows()) >= 2, number)
-    log = the_log(hosts, "tcp")
-    assert log.outcome is Outcome.TRUNCATED
-    assert 2 <= len(sizes(log)) < 8
-    assert state(hosts[0], the_job(hosts[0])) in {"CANCELLED", "FAILED"}
-
-
-@pytest.mark.slow
-def test_while_it_waits(lab: Labs) -> None:
-    hosts = site(lab)
-    with taken(hosts[0], "-N3"), nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:
-        run.until(lambda: state(hosts[0], the_job(hosts[0])) == "PENDING")
-        run.process.send_signal(signal.SIGINT)
-        assert run.ends() == 130
-    assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
 
 
 @pytest.mark.slow
@@ -82,18 +51,6 @@ def test_in_an_allocation(lab: Labs, number: str) -> None:
         assert "status 130" in out, err
         assert " R " in out
         hosts[0].sh(["rm", "-rf", STORE])
-
-
-@pytest.mark.slow
-def test_somebody_else_cancels_it(lab: Labs) -> None:
-    hosts = site(lab)
-    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
-        run.until_rows()
-        job = the_job(hosts[0])
-        hosts[0].sh(["scancel", job])
-        assert run.ends() == 3
-    assert f"Job {job} was cancelled" in run.err
-    assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
 
 
 @pytest.mark.slow

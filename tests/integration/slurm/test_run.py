@@ -10,7 +10,7 @@ from _pytest.mark.structures import ParameterSet
 
 from fabbench.model.log import Outcome
 from fabbench.runs.store import StoredRun, runs
-from tests.support.host_fixtures import STANDIN, Labs, standin
+from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, Lab
 from tests.support.hosts.host import PATH
 from tests.support.hosts.slurm import await_idle
@@ -26,7 +26,6 @@ from tests.support.slurm_runs import (
     pingpong,
     rendered,
     run,
-    state,
     taken,
     the_job,
     without_command,
@@ -193,7 +192,6 @@ def test_two_runs_in_one_allocation_are_told_in_both(lab: Labs) -> None:
         (("--nodes", "9"), "9 nodes requested"),
         slow(("--partition", "one"), "the partition one has 1"),
         slow(("--partition", "closed"), "The partition closed is DOWN"),
-        slow(("--reservation", "nope"), "Requested reservation is invalid"),
         slow(("--constraint", "h100"), "Invalid feature specification"),
         slow(("--partition", "short"), "(Partition"),
         slow(("--partition", "short", "--time", "5"), "(Partition"),
@@ -206,17 +204,6 @@ def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said
     assert (done.returncode, done.stdout) == (3, "")
     assert said in done.stderr
     assert "Hint: " in done.stderr
-
-
-@pytest.mark.slow
-def test_a_job_waits_for_others_and_says_so(lab: Labs) -> None:
-    hosts = site(lab)
-    with taken(hosts[0], "-N3"), nothing_left(hosts):
-        done = run(hosts, nccl("--no-efa", "--start-timeout", "12"))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "(Resources)" in done.stderr
-    assert "after 12 s" in done.stderr
-    assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
 
 
 @pytest.mark.slow
@@ -235,19 +222,6 @@ def test_drained_nodes_are_named(lab: Labs) -> None:
     assert "node1 (drain+idle: fan broken" in done.stderr
     assert checked.returncode == 3
     assert "fan broken" in checked.stdout
-
-
-@pytest.mark.slow
-def test_a_program_that_is_not_there_is_named(lab: Labs) -> None:
-    hosts = site(lab)
-    words = [word.replace(str(STANDIN), "/nowhere") for word in nccl("--no-efa")]
-    with nothing_left(hosts):
-        done = run(hosts, words)
-    assert done.returncode == 4
-    log = the_log(hosts, "tcp")
-    assert log.outcome is Outcome.FAILED
-    # Slurm may end the step before the shell's own line has come: the status says it, too.
-    assert "program-missing" in {found.code for found in log.findings}
 
 
 @pytest.mark.slow

@@ -57,6 +57,7 @@ class Cluster:
         self.kwok: Daemon | None = None
         self.names: Daemon | None = None
         self.operator: Daemon | None = None
+        self.jobsets: Daemon | None = None
         self._control: Control | None = None
         self._removed: set[str] = set()
         names = [settings.node_name(number) for number in range(self.options.nodes)]
@@ -147,7 +148,8 @@ class Cluster:
         self._log.close()
 
     def _daemons(self) -> Iterator[Daemon]:
-        yield from (one for one in (self.kwok, self.names, self.operator) if one is not None)
+        added = (self.kwok, self.names, self.operator, self.jobsets)
+        yield from (one for one in added if one is not None)
         for node in self.nodes:
             yield from (node.containerd, node.kubelet, node.devices)
         if self._control is not None:
@@ -304,7 +306,8 @@ class Cluster:
         Its pods have ended then. The rest of it Kubernetes removes five seconds later, and is not
         waited for: `objects` does not show it any more.
         """
-        kinds = ["jobs", "pods"] if self.operator is None else ["mpijobs", "jobs", "pods"]
+        makers = {"jobsets": self.jobsets, "mpijobs": self.operator}
+        kinds = [*(kind for kind, maker in makers.items() if maker is not None), "jobs", "pods"]
         for kind in kinds:
             self.api.remove_all(kind, name)
         gone = processes.eventually(

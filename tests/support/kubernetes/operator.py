@@ -6,6 +6,8 @@ from tests.support.hosts import processes
 from tests.support.kubernetes.settings import CACHE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.kubernetes.cluster import Cluster
     from tests.support.kubernetes.daemons import Daemon
 
@@ -23,16 +25,21 @@ _LOCK = "mpi-operator"
 """The namespace of the lease by which operators agree on one."""
 
 
-def start(cluster: "Cluster") -> None:
-    """Define MPIJobs, and start the operator and the names; gives when all of it works."""
-    cluster.kubectl("apply", "--server-side", "-f", _MADE / "definition.yaml")
+def define(cluster: "Cluster", definition: "Path", name: str) -> None:
+    """Define a kind, and wait until its objects can be made."""
+    cluster.kubectl("apply", "--server-side", "-f", definition)
     # kubectl wait fails where there is no condition yet.
-    known = ("wait", "--for=condition=Established", "--timeout=10s", f"crd/{_CRD}")
+    known = ("wait", "--for=condition=Established", "--timeout=10s", f"crd/{name}")
     assert processes.eventually(lambda: cluster.kubectl(*known, check=False))
-    # What MPIJobs own goes with them. The collector of garbage looks for new kinds every half
+    # What objects of it own goes with them. The collector of garbage looks for new kinds every half
     # minute only.
     cluster.control.controllers.stop()
     cluster.control.controllers.start()
+
+
+def start(cluster: "Cluster") -> None:
+    """Define MPIJobs, and start the operator and the names; gives when all of it works."""
+    define(cluster, _MADE / "definition.yaml", _CRD)
     cluster.make_namespace(_LOCK)
     local = cluster.control.local
     corefile = cluster.folder / "Corefile"
