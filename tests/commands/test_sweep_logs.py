@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -312,7 +313,8 @@ OF_PINGPONG = """\
 """
 
 
-def test_an_old_sweep_that_called_a_printed_0_failed_accuses_nobody(tmp_path: Path) -> None:
+def an_old_sweep(store: Path) -> Path:
+    """A sweep of an older version, which called every second test failed."""
     nodes = named(6)
     document = {
         "mode": "pairs",
@@ -324,7 +326,6 @@ def test_an_old_sweep_that_called_a_printed_0_failed_accuses_nobody(tmp_path: Pa
         "confidence": 0.99,
         "tolerance": 0.1,
     }
-    store = tmp_path / "20261128T222749Z-pingpong-9def74"
     write(store / "request.json", {"format": 1, "sweep": document})
     (store / "logs").mkdir()
     for number, pair in enumerate(combinations(nodes, 2)):
@@ -335,7 +336,84 @@ def test_an_old_sweep_that_called_a_printed_0_failed_accuses_nobody(tmp_path: Pa
             packed.write_bytes(gzip.compress(OF_PINGPONG.encode()))
         test = {"number": number, "round": 1, "nodes": pair, **measured}
         write(store / "tests" / f"{number:06}.json", test)
+    return store
+
+
+def test_an_old_sweep_that_called_a_printed_0_failed_accuses_nobody(tmp_path: Path) -> None:
+    store = an_old_sweep(tmp_path / "20261128T222749Z-pingpong-9def74")
     done = sweep("--from", str(store), "--format", "json")
     said = json.loads(done.stdout)
     assert (said["suspects"], done.exit_code) == ([], 4)
     assert "too small" in said["contradiction"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_copies_of_a_log_are_no_further_tests(tmp_path: Path, packed: bool) -> None:
+    """Whether its figures are slow, or it only says why it failed."""
+    folder = pair_logs(tmp_path / "logs", {})
+    slow = folder / "nccl_node-0_node-1.log"
+    log_of(folder, ("node-0", "node-1"), [(1 << 20, 12), (1 << 30, 31)])
+    failed = folder / "nccl_node-2_node-3.log"
+    failed.write_text("mpirun noticed that process rank 1 with PID 7 on node node-3 was killed.\n")
+    once = sweep("--from", str(folder), "--format", "json")
+    for path in (slow, failed):
+        if packed:
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        else:
+            path.with_suffix(".bak.log").write_bytes(path.read_bytes())
+    again = sweep("--from", str(folder), "--from", str(failed), "--format", "json")
+    assert (once.exit_code, again.exit_code) == (4, 4)
+    assert json.loads(again.stdout) == json.loads(once.stdout)
+    assert "left out: 3." in again.stderr
+
+
+def osu_logs(folder: Path, *figures: float, program: str = "bw", slow: str = "") -> Path:
+    """Logs of all pairs of four nodes, one per figure; a `slow` node reaches half."""
+    folder.mkdir(exist_ok=True)
+    title, column = OSU_TITLES[program]
+    for pair in combinations(named(4), 2):
+        for number, figure in enumerate(figures):
+            shown = figure / 2 if slow in pair else figure
+            path = folder / f"{program}{number}_{'_'.join(pair)}.log"
+            path.write_text(f"# OSU MPI {title} Test v7.4\n# Size  {column}\n8  {shown:.2f}\n")
+    return folder
+
+
+OSU_TITLES = {"bw": ("Bandwidth", "Bandwidth (MB/s)"), "latency": ("Latency", "Latency (us)")}
+
+
+@pytest.mark.parametrize(("figure", "tests"), [(24506.68, 6), (12.34, 12)])
+def test_figures_that_two_executions_may_share_are_no_copies(
+    tmp_path: Path, figure: float, tests: int
+) -> None:
+    done = sweep("--from", str(osu_logs(tmp_path, figure, figure)), "--format", "json")
+    assert json.loads(done.stdout)["tests"] == tests
+
+
+def test_a_sweep_and_its_copy_are_one(tmp_path: Path) -> None:
+    first = an_old_sweep(tmp_path / "20261128T222749Z-pingpong-9def74")
+    second = tmp_path / "again"
+    shutil.copytree(first, second)
+    done = sweep("--from", str(first), "--from", str(second), "--from", str(first))
+    assert "15 tests of 6 nodes" in done.stdout
+
+
+def test_logs_of_another_metric_were_not_judged(tmp_path: Path) -> None:
+    osu_logs(tmp_path, 24506.68, slow="node-1")
+    osu_logs(tmp_path, 2.01, 2.02, program="latency")
+    done = sweep("--from", str(tmp_path), "--format", "json")
+    assert done.exit_code == 4
+    assert "6 logs" in (said := json.loads(done.stdout)["unfinished"])
+    assert "--metric bandwidth" in said
+    asked = sweep("--from", str(tmp_path), "--metric", "latency", "--format", "json")
+    assert (asked.exit_code, json.loads(asked.stdout)["unfinished"]) == (0, "")
+
+
+@pytest.mark.parametrize("figures", [[24506.68], [24506.68, 24406.12, 24601.13]])
+def test_a_spread_is_of_tests_that_measured_it(tmp_path: Path, figures: Sequence[float]) -> None:
+    folder = osu_logs(tmp_path, *figures)
+    few = [word for path in folder.glob("*0_*1.log") for word in ("--from", str(path))]
+    assert json.loads(sweep(*few, "--format", "json").stdout)["spread"] is None
+    assert "typical 24.5 GB/s." in sweep(*few).stdout
+    every = sweep("--from", str(folder))
+    assert "typical 24.5 GB/s ±" in every.stdout

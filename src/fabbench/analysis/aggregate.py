@@ -5,7 +5,7 @@ Rails, which are pairs of network devices, have figures of their own.
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -50,6 +50,8 @@ SMALL = 64 << 10
 """Below this size, the time says more than the rate."""
 _EQUAL_BY_CHANCE = 4
 """So few figures of two executions may be equal by chance; tables of more are copies."""
+_FINE = 1e-5
+"""A figure of which the printed step is less than this part is not equal by chance either."""
 _BENCHMARK = KEYS.index("benchmark")
 _CASE = KEYS.index("case")
 Key = tuple[str, ...]
@@ -157,7 +159,7 @@ def column_rows(
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
-        if _is_copy(log, logs_that_count):
+        if is_copy(log, logs_that_count):
             reading.copies += 1
             continue
         logs_that_count.append(log)
@@ -168,11 +170,26 @@ def column_rows(
     return reading
 
 
-def _is_copy(log: Log, counted: Sequence[Log]) -> bool:
-    """Return whether a log repeats the table of one that already counts."""
-    if sum(len(point.values) for point in log.points) <= _EQUAL_BY_CHANCE:
-        return False
-    return any(_have_equal_tables(log, other) for other in counted)
+def is_copy(log: Log, counted: Sequence[Log]) -> bool:
+    """Return whether a log repeats one that already counts: its table, or all that it says.
+
+    Nothing tells two executions without figures that say the same from copies.
+    """
+    if not log.points:
+        return any(replace(other, source=log.source) == log for other in counted)
+    return _is_telling(log) and any(_have_equal_tables(log, other) for other in counted)
+
+
+def _is_telling(log: Log) -> bool:
+    """Return whether its figures are so many, or one is so exact, that no others equal them."""
+    if sum(len(point.values) for point in log.points) > _EQUAL_BY_CHANCE:
+        return True
+    benchmark = str(log.benchmark)
+    return any(
+        0 < printed_step(benchmark, each.metric, [each.value]) < each.value * _FINE
+        for each in log.samples
+        if math.isfinite(each.value)
+    )
 
 
 def _have_equal_tables(log: Log, other: Log) -> bool:
@@ -186,8 +203,7 @@ def _client_first(points: Sequence[Point]) -> list[Point]:
     """Return the client's points, then those of sizes that the client did not print."""
     client = [point for point in points if point.labels.get("side") == "client"]
     sizes = {point.size for point in client}
-    others = [point for point in points if point.labels.get("side") != "client"]
-    return [*client, *(point for point in others if point.size not in sizes)]
+    return [*client, *(point for point in points if point.size not in sizes)]
 
 
 def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[int, Figure]:

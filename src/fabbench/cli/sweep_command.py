@@ -449,6 +449,8 @@ def _judge_logs(
         terminal.notify(f"Left out: {source}: {reason}")
     if more := len(logs.left_out[_MAX_NAMED:]):
         terminal.notify(f"Left out: {more} more. --format json names all.")
+    if logs.copies:
+        terminal.notify(f"Copies of other logs, left out: {logs.copies}.")
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of

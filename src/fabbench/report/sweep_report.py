@@ -173,9 +173,10 @@ def sweep_document(report: SweepReport) -> PlainData:
         **picked(report, "unfinished", metric="metric.name", unit="metric.unit"),
         **picked(
             diagnosis,
-            *("nodes", "tests", "spread", "contradiction", "out_of_time"),
+            *("nodes", "tests", "contradiction", "out_of_time"),
             required_confidence="required",
         ),
+        "spread": diagnosis.spread or None,
         "links": dict(zip(("tested", "all"), diagnosis.links, strict=True)),
         "typical": diagnosis.typicals.get(""),  # of any kind of test, if they are alike
         "typicals": [

@@ -5,13 +5,14 @@ why it failed is a failed test of its nodes; a file that names two nodes and sho
 of which nothing is known.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
-from fabbench.analysis.aggregate import printed_step
+from fabbench.analysis.aggregate import is_copy, printed_step
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.collectives import MISMATCH
 from fabbench.logs.signs import Unread
@@ -19,7 +20,7 @@ from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.mappings import GroupOfNode, gathered, most_common
-from fabbench.model.messages import listed
+from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_size
 from fabbench.model.values import frozen
 from fabbench.runs.document import VERDICT, TestResult
@@ -53,6 +54,7 @@ class SweepLogs:
     types: Mapping[str, str]  # Node → its instance type, as sweeps know it
     unfinished: str
     slow_nics: Sequence[tuple[str, str]]  # Files, and a NIC far below the others of its nodes
+    copies: int  # How many logs were left out, because they repeat another
 
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
@@ -62,16 +64,21 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     usual one of most logs. Sweeps have been reduced to that metric, so another one is refused.
     """
     sources = sources_of(names, store)
-    sweeps = _sweeps(sources)
-    entries = _entries(sources, sweeps)
-    logs = [entry for entry in entries if _is_result(entry)]
+    every_sweep = _sweeps(sources)
+    entries = _entries(sources, every_sweep)
+    sweeps = _without_copied(every_sweep)
+    with_copies = [entry for entry in entries if _is_result(entry)]
+    node_names = NodeNames((log.source, log.hosts) for log in with_copies)
+    counting = list(_without_copies(entries, node_names))
+    logs = [entry for entry in counting if _is_result(entry)]
+    copies = len(entries) - len(counting)
+    copies += len(every_sweep) - len(sweeps)
     chosen = _chosen_metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
         raise RequestError(
             f"The sweep was not judged by {chosen.name}.", hint="Leave --metric out."
         )
-    node_names = NodeNames((log.source, log.hosts) for log in logs)
-    read = [(entry.source, _result(entry, chosen, node_names)) for entry in entries]
+    read = [(entry.source, _result(entry, chosen, node_names)) for entry in counting]
     results = [each for _, each in read if each.test.nodes]
     groups: dict[str, str] = {}
     types: dict[str, str] = {}
@@ -96,6 +103,9 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     named = {node for result in results for node in result.test.nodes}
     of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
     nodes = sorted(named | of_sweeps, key=natural_order)
+    missing = [*_ended_early(sweeps), _not_compared(results)]
+    if metric is None:
+        missing += _of_other_metrics(logs, chosen)
     return SweepLogs(
         results=results,
         nodes=nodes,
@@ -103,8 +113,9 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         left_out=left_out,
         group_of=groups if groups.keys() >= set(nodes) else {},
         types=types,
-        unfinished=_unfinished(sweeps, results),
+        unfinished="; ".join(filter(None, missing)),
         slow_nics=slow,
+        copies=copies,
     )
 
 
@@ -112,6 +123,15 @@ def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
     """Return the sweeps among sources, which may be runs and logs, too."""
     runs = [StoredRun(Path(each.name)) for each in sources if each.run]
     return [_reread(stored_sweep(run)) for run in runs if run.sweep is not None]
+
+
+def _without_copied(sweeps: Sequence[StoredSweep]) -> list[StoredSweep]:
+    """Return the sweeps that repeat no other."""
+    kept: list[StoredSweep] = []
+    for sweep in sweeps:
+        if all(sweep != other._replace(path=sweep.path) for other in kept):
+            kept.append(sweep)
+    return kept
 
 
 def _reread(sweep: StoredSweep) -> StoredSweep:
@@ -154,6 +174,21 @@ def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
     return isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
 
 
+def _without_copies(
+    entries: Sequence[Log | Unread], node_names: NodeNames
+) -> Iterator[Log | Unread]:
+    """Yield all but the logs that repeat one of the same nodes."""
+    logs_of: dict[tuple[str, ...], list[Log]] = {}
+    for entry in entries:
+        if isinstance(entry, Log):
+            nodes = node_names.of(entry.source, entry.hosts)
+            of_nodes = logs_of.setdefault(nodes, [])
+            if is_copy(entry, of_nodes):
+                continue
+            of_nodes.append(entry)
+        yield entry
+
+
 def _slow_nics(logs: Sequence[Log], node_names: NodeNames) -> list[tuple[str, str]]:
     """Return files, and a NIC far below the others of its nodes."""
     judged = judged_together([_with_nodes(log, node_names) for log in logs])
@@ -176,15 +211,22 @@ def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str
     nothing = f"Nothing in {inputs} is a {metric.name} of nodes that can be identified."
     return MachineError(
         " ".join([nothing, *whys]),
-        hint="The log must name its nodes, as NCCL's do, or its file name: "
-        "nccl_node-01_node-02.log.",
+        hint="The log must name its nodes, as NCCL's do, or its file name, by names that differ "
+        "only in their numbers: nccl_node-01_node-02.log.",
     )
 
 
-def _unfinished(sweeps: Sequence[StoredSweep], results: Sequence[SweepResult]) -> str:
-    ended_early = [each for each in sweeps if not (each.path / VERDICT).is_file()]
-    missing = [*map(unfinished, ended_early), _not_compared(results)]
-    return "; ".join(filter(None, missing))
+def _ended_early(sweeps: Sequence[StoredSweep]) -> Iterator[str]:
+    """Yield what was not tested in sweeps without an end, as ends of sentences."""
+    return (unfinished(each) for each in sweeps if not (each.path / VERDICT).is_file())
+
+
+def _of_other_metrics(logs: Sequence[Log], chosen: Metric) -> Iterator[str]:
+    """Yield how many logs have only another metric, as ends of sentences: nobody judged them."""
+    others = [log for log in logs if chosen.name not in _metrics_of(log)]
+    for name, count in Counter(map(_usual_metric, others)).items():
+        if name:
+            yield f"{counted(count, 'log')} of {name}, which --metric {name} judges"
 
 
 def _not_compared(results: Sequence[SweepResult]) -> str:
@@ -207,8 +249,7 @@ def _not_compared(results: Sequence[SweepResult]) -> str:
     left = [each for each in in_all if each in of_pairs or each - elsewhere]
     alone = [sorted(each) for each in left if each not in compared]
     names = {pair_text(nodes, rail="") for nodes in alone}
-    every_node = elsewhere.union(*in_all)
-    if not names or len(every_node) < 3:  # two are too few to compare
+    if not names or len(elsewhere.union(*in_all)) < 3:  # two are too few to compare
         return ""
     return f"the speed of {listed(sorted(names))}, without which there is no test of the kind"
 
@@ -227,9 +268,13 @@ def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
 
 def _usual_metric(log: Log) -> str:
     """Return the first of its benchmark's usual metrics that a log measured; empty: none."""
-    measured = {name for point in log.points for name in point.metrics}
+    measured = _metrics_of(log)
     preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
     return next((name for name in preferred if name in measured), "")
+
+
+def _metrics_of(log: Log) -> set[str]:
+    return {name for point in log.points for name in point.metrics}
 
 
 _Row: TypeAlias = tuple[Point, float]
@@ -255,10 +300,10 @@ def _result(entry: Log | Unread, metric: Metric, node_names: NodeNames) -> Sweep
     if outcome is not SweepOutcome.OK:
         why = entry.reason or str(entry.outcome)
         return SweepResult(test, outcome, reason=why, series=_in_common(entry, point=None))
-    return _measured(entry, metric, test, outcome)
+    return _measured(entry, metric, test)
 
 
-def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome) -> SweepResult:
+def _measured(entry: Log, metric: Metric, test: SweepTest) -> SweepResult:
     """Return the result of a log with the figure that counts; without one it is unusable.
 
     A figure of 0 counts where rounding to the printed step explains it.
@@ -274,7 +319,8 @@ def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome
     if not (value or step):
         reason = f"It prints {metric.name} as 0: the size is too small to measure."
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)
-    return SweepResult(test, outcome, value, series=_in_common(entry, point), step=step)
+    series = _in_common(entry, point)
+    return SweepResult(test, SweepOutcome.OK, value, series=series, step=step)
 
 
 def _zeros(entry: Log, metric: str) -> Iterator[_Row]:

@@ -12,7 +12,7 @@ from fabbench.model.mappings import distinct
 from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
 from fabbench.model.values import frozen
-from fabbench.sweep.beliefs import DOUBTED, all_healthy
+from fabbench.sweep.beliefs import DOUBTED, USUAL_WEIGHT, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
 from fabbench.sweep.explained import accounted_for, maybe_hanging, slow_now_and_then, unexplained
 from fabbench.sweep.fit import TOLERANCE, Fit, FittedClass, certain, fit
@@ -106,7 +106,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         required=confidence,
         typicals=_typicals(readings, fitted) if groups_hold and not why_too_coarse else {},
         too_coarse=bool(why_too_coarse) and contradiction == why_too_coarse,
-        spread=fitted.noise,
+        spread=_measured_noise(fitted),
         tests=readings.count,
         nodes=tuple(readings.nodes),
         links=_tested_and_all_links(fitted),
@@ -334,6 +334,15 @@ def _two_speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
 
 _ENOUGH_TESTS = 6
 """Of fewer tests, two speeds may be chance."""
+
+
+def _measured_noise(fitted: Fit) -> float:
+    """Return the noise; 0: most of it is what was assumed, as few healthy tests measured it."""
+    healthy = 0
+    for each in fitted.classes:
+        fine = all_healthy(fitted.bad, each.tests.members) & ~each.failed
+        healthy += len(np.flatnonzero(fine))
+    return fitted.noise if healthy > USUAL_WEIGHT else 0.0
 
 
 def _too_noisy(fitted: Fit) -> str:

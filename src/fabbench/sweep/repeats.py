@@ -5,7 +5,7 @@ of others ends so. Then nothing is learned from more of them.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from fabbench.sweep.values import SweepOutcome, SweepResult
@@ -24,7 +24,7 @@ class Endings:
         """Node → its tests."""
         self._tests_of_pair: Counter[Pair] = Counter()
         self._failed: dict[str, list[Pair]] = defaultdict(list)
-        """Ending → the tests that ended so."""
+        """Ending → the tests that ended so; a hang says nothing that could repeat exactly."""
 
     def add(self, pair: Pair, result: SweepResult) -> None:
         """Add how a test ended; only those of pairs tell whose failure it is."""
@@ -32,17 +32,17 @@ class Endings:
             return
         self._tests.update(pair)
         self._tests_of_pair[pair] += 1
-        if not result.is_measured:
+        if not (result.is_measured or result.outcome is SweepOutcome.HUNG):
             self._failed[_ending(result)].append(pair)
 
     def failed(self, node: int) -> Sequence[Pair]:
-        """Return the tests of a node that failed."""
+        """Return the tests of a node that failed, and did not hang."""
         return [pair for pairs in self._failed.values() for pair in pairs if node in pair]
 
     def nodes(self) -> set[int]:
         """Return the nodes that cannot run the program: all of their tests fail alike."""
         cannot_run: set[int] = set()
-        for pairs in self._repeated():
+        for pairs in self._failed.values():
             nodes = self._nodes_without_other_tests(pairs)
             explain_all = all(nodes.intersection(pair) for pair in pairs)
             # More than half of the nodes would be no exception.
@@ -53,17 +53,11 @@ class Endings:
     def pairs(self) -> set[Pair]:
         """Return the pairs that fail alike in all of their tests, and nobody else does."""
         failing: set[Pair] = set()
-        for pairs in self._repeated():
+        for pairs in self._failed.values():
             times = Counter(pairs)  # pair → how many of its tests ended so
             if all(self._always_fails(*counted) for counted in times.items()):
                 failing.update(times)
         return failing
-
-    def _repeated(self) -> Iterator[Sequence[Pair]]:
-        """Yield the tests of each ending; a hang says nothing that could repeat exactly."""
-        for ending, pairs in self._failed.items():
-            if not ending.startswith(SweepOutcome.HUNG):
-                yield pairs
 
     def _always_fails(self, pair: Pair, count: int) -> bool:
         """Return whether a pair has only `count` tests, several, and its nodes have others."""
@@ -91,4 +85,4 @@ def _ending(result: SweepResult) -> str:
     reason = result.reason
     for node in sorted(result.test.nodes, key=len, reverse=True):
         reason = reason.replace(node, "…")
-    return f"{result.outcome}: {reason}"
+    return reason

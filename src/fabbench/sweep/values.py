@@ -199,7 +199,10 @@ class Diagnosis:
     Empty if they cannot be compared.
     """
     spread: float
-    """The standard deviation of healthy figures between tests, as a fraction of the figure."""
+    """The standard deviation of healthy figures between tests, as a fraction of the figure.
+
+    0: too few tests measured it.
+    """
     tests: int
     nodes: Sequence[str]
     links: tuple[int, int]
