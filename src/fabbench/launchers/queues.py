@@ -115,7 +115,8 @@ class QueueJob(Job):
 
     def _send(self, document: str) -> None:
         """Submit the document with an output file of its own, and keep the job's id."""
-        batch_script = document.replace(self._record.output, self._output)  # whose name is known here
+        # A file whose name is known here, and not only in the job
+        batch_script = document.replace(self._record.output, self._output)
         done = self._login.run(self._record.submit, stdin=batch_script.encode())
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)

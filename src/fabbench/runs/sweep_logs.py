@@ -19,7 +19,7 @@ from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError, one_named
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
-from fabbench.model.mappings import GroupOfNode, gathered, most_common
+from fabbench.model.mappings import GroupOfNode, Names, distinct, gathered, most_common
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_size
 from fabbench.model.values import frozen
@@ -64,15 +64,12 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     usual one of most logs. Sweeps have been reduced to that metric, so another one is refused.
     """
     sources = sources_of(names, store)
-    every_sweep = _sweeps(sources)
-    entries = _entries(sources, every_sweep)
-    sweeps = _without_copied(every_sweep)
+    sweeps = _sweeps(sources)
+    entries = _entries(sources, sweeps)
     with_copies = [entry for entry in entries if _is_result(entry)]
     node_names = NodeNames((log.source, log.hosts) for log in with_copies)
     counting = list(_without_copies(entries, node_names))
     logs = [entry for entry in counting if _is_result(entry)]
-    copies = len(entries) - len(counting)
-    copies += len(every_sweep) - len(sweeps)
     chosen = _chosen_metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
         raise RequestError(
@@ -115,23 +112,15 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         types=types,
         unfinished="; ".join(filter(None, missing)),
         slow_nics=slow,
-        copies=copies,
+        copies=len(entries) - len(counting),
     )
 
 
 def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
-    """Return the sweeps among sources, which may be runs and logs, too."""
-    runs = [StoredRun(Path(each.name)) for each in sources if each.run]
+    """Return the sweeps among sources, which may be runs and logs, too; each once."""
+    names = distinct(each.name for each in sources if each.run)
+    runs = [StoredRun(Path(name)) for name in names]
     return [_reread(stored_sweep(run)) for run in runs if run.sweep is not None]
-
-
-def _without_copied(sweeps: Sequence[StoredSweep]) -> list[StoredSweep]:
-    """Return the sweeps that repeat no other."""
-    kept: list[StoredSweep] = []
-    for sweep in sweeps:
-        if all(sweep != other._replace(path=sweep.path) for other in kept):
-            kept.append(sweep)
-    return kept
 
 
 def _reread(sweep: StoredSweep) -> StoredSweep:
@@ -178,7 +167,7 @@ def _without_copies(
     entries: Sequence[Log | Unread], node_names: NodeNames
 ) -> Iterator[Log | Unread]:
     """Yield all but the logs that repeat one of the same nodes."""
-    logs_of: dict[tuple[str, ...], list[Log]] = {}
+    logs_of: dict[Names, list[Log]] = {}
     for entry in entries:
         if isinstance(entry, Log):
             nodes = node_names.of(entry.source, entry.hosts)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.mappings import distinct
+from fabbench.model.mappings import Names, distinct
 from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
 from fabbench.model.values import frozen
@@ -582,5 +582,5 @@ def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator
             )
 
 
-def _names_of(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, ...]:
+def _names_of(names: Sequence[str], nodes: Sequence[int]) -> Names:
     return tuple(names[node] for node in nodes)

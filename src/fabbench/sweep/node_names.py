@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.mappings import Names
 from fabbench.model.messages import listed, single_spaced
 from fabbench.model.patterns import lazy
 
@@ -33,7 +34,7 @@ class NodeNames:
         templates = [template_of(path, nodes) for path, nodes in nodes_of.items()]
         self._templates = tuple(filter(None, dict.fromkeys(templates)))
 
-    def of(self, path: str, hosts: Collection[str]) -> tuple[str, ...]:
+    def of(self, path: str, hosts: Collection[str]) -> Names:
         """Return the nodes of a log.
 
         Those that it names, if several; else those in its path; else the one that it names.
@@ -46,7 +47,7 @@ class NodeNames:
         pair = pair_in(path) or pair_by_template(path, self._known, self._templates)
         return pair or tuple(hosts)
 
-    def without_log(self, path: str) -> tuple[str, ...]:
+    def without_log(self, path: str) -> Names:
         """Return the nodes of a file that says nothing.
 
         Both names of a pair have one form: both are nodes if one is known.
@@ -57,7 +58,7 @@ class NodeNames:
         return nodes
 
 
-def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
+def known_in(path: str, known: Collection[str]) -> Names:
     """Return the names in `known` that are words in the last two parts of a path; long ones win."""
     text = _stem(path)
     names: list[str] = []
@@ -91,9 +92,7 @@ def template_of(path: str, nodes: Collection[str]) -> Template | None:
     return around if len(nodes) == 2 and len(around) == 3 else None
 
 
-def pair_by_template(
-    path: str, known: Collection[str], templates: Iterable[Template]
-) -> tuple[str, ...]:
+def pair_by_template(path: str, known: Collection[str], templates: Iterable[Template]) -> Names:
     """Return a known node, and its partner, by the name of a file that is named like others.
 
     Of several known ones the longest; empty: no template fits.

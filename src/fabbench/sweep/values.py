@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from fabbench.model.errors import Exit
 from fabbench.model.log import Outcome
+from fabbench.model.mappings import Names
 from fabbench.model.messages import with_remark
 from fabbench.model.values import frozen
 
@@ -20,7 +21,7 @@ These end within the limit: so many limits are always enough.
 class SweepTest:
     """One test: of one node alone, of a pair (most), or of a larger group."""
 
-    nodes: tuple[str, ...]
+    nodes: Names
     """In order of their roles: for a pair, server and client."""
     rail: str = ""  # The NIC that each of the nodes uses; empty: the benchmark's own choice
     longer: bool = False
@@ -131,7 +132,7 @@ class Suspect:
     kind: SuspectKind
     name: str
     """A node, or several; NODE:NIC; NODES:NIC or the NIC of all nodes; NODE – NODE; or a group."""
-    nodes: tuple[str, ...]
+    nodes: Names
     confidence: float
     """The chance that it is bad, between 0 and 1."""
     evidence: str
