@@ -12,6 +12,7 @@ import msgspec
 
 from fabbench.model import records
 from fabbench.model.log import Facts
+from fabbench.model.mappings import Names
 from fabbench.model.patterns import lazy
 
 FEW = "few"
@@ -44,10 +45,10 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 0.0
     only_with: str = ""
     """Where the fact `of` is not known, 1 is few if this one is."""
-    carries: tuple[str, ...] = ()
+    carries: Names = ()
     """Programs, as `BENCHMARK CASE`."""
     # Fact → its values with which alone there may be a finding
-    where: Mapping[str, tuple[str, ...]] = {}
+    where: Mapping[str, Names] = {}
     unless: str = ""  # The code of a finding that says the same already
     examples: tuple[tuple[str, str], ...] = ()
     """Values, each with a line that shows it."""

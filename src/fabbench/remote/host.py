@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.background import in_background
@@ -28,6 +29,9 @@ from fabbench.remote.transport import (
     SilentHostError,
     Transport,
 )
+
+if TYPE_CHECKING:
+    from fabbench.model.mappings import Names
 
 _LEASES = 2
 """How long a host waits for fabbench, as a multiple of how long fabbench waits for the host."""
@@ -88,7 +92,7 @@ class RemoteHost:
         self.connection = connection
         self.token = token
         self.folder = f"/tmp/fabbench-{token}"  # noqa: S108 - made by mkdir with a random name and mode 0700
-        self.forwarded: tuple[str, ...] = ()  # The variables of `FORWARDED` that are set there
+        self.forwarded: Names = ()  # The variables of `FORWARDED` that are set there
         self._seen_users: dict[str, float] = {}
         """User of another run of fabbench that is there → when it was last seen."""
         self.lost: MachineError | None = None  # Why the host was given up; None if it was not

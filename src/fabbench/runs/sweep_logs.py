@@ -166,13 +166,14 @@ def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
 def _without_copies(
     entries: Sequence[Log | Unread], node_names: NodeNames
 ) -> Iterator[Log | Unread]:
-    """Yield all but the logs that repeat one of the same nodes."""
+    """Yield all but the logs that repeat one of the same nodes, NIC and whatever else is stated."""
     logs_of: dict[Names, list[Log]] = {}
     for entry in entries:
         if isinstance(entry, Log):
             nodes = node_names.of(entry.source, entry.hosts)
             of_nodes = logs_of.setdefault(nodes, [])
-            if is_copy(entry, of_nodes):
+            alike = [other for other in of_nodes if other.facts == entry.facts]
+            if is_copy(entry, alike):
                 continue
             of_nodes.append(entry)
         yield entry
