@@ -9,7 +9,7 @@ from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.catalog.systems import records, rows_of
 from fabbench.model.fabrics import networks, of_kind, providers
@@ -35,13 +35,15 @@ def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
     return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
 
 
-_BOUNDS: Mapping[str, Callable[[float, int, int], float]] = {
+_Bound: TypeAlias = Callable[[float, int, int], float]
+"""The maximum busbw, from the rate of a node's NICs, nodes, and GPUs per node."""
+_BOUNDS: Mapping[str, _Bound] = {
     "crossing": _hierarchical,
     "crossing-per-gpu": lambda rate, nodes, gpus: _hierarchical(rate, nodes, gpus) / gpus,
     "nics": lambda rate, _nodes, _gpus: rate,
 }
 CEILINGS = {row["collective"]: _BOUNDS[row["ceiling"]] for row in _COLLECTIVES}
-"""Collective → the maximum busbw, from the rate of a node's NICs, nodes, and GPUs per node."""
+"""Collective → its bound."""
 
 
 class Role(StrEnum):

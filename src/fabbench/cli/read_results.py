@@ -28,6 +28,7 @@ from fabbench.model.log import (
     fact_text,
     status_of,
 )
+from fabbench.model.mappings import Names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +61,7 @@ _INPUTS = click.argument(
     help="Exit 0 regardless of outcomes and gates; unreadable files still exit 3.",
 )
 def parse(
-    inputs: tuple[str, ...],
+    inputs: Names,
     form: str,
     sizes: "Sizes | None",
     store: Path,
@@ -166,10 +167,10 @@ def _gate_check_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict]
 @takes("fabric", "store")
 @results("diagnosis", "How to write the diagnoses.")
 def explain(
-    inputs: tuple[str, ...],
+    inputs: Names,
     form: str,
     store: Path,
-    labels: tuple[str, ...],
+    labels: Names,
     **known: Any,
 ) -> Exit:
     """Diagnose which network a log or run used, and why.
@@ -284,7 +285,7 @@ def _job_in_common(name: str, entries: "list[Log | Unread]") -> str:
 @results("comparison")
 @takes("junit", "store")
 def compare_inputs(
-    inputs: tuple[str, ...],
+    inputs: Names,
     form: str,
     store: Path,
     baseline: str | None,
@@ -362,7 +363,7 @@ def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Col
 @takes("metric", "sizes", "fabric_of_each", "store")
 @results("page")
 def write_report(
-    inputs: tuple[str, ...],
+    inputs: Names,
     metric: str | None,
     sizes: "Sizes | None",
     form: str,

@@ -76,7 +76,8 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse a kind that there is not, and a pattern that does not compile."""
         if self.kind not in _KINDS:
-            raise ValueError(f"there is no kind {self.kind!r}")
+            kinds = ", ".join(_KINDS)
+            raise ValueError(f"the kind {self.kind!r} is none of {kinds}")
         for expression in self.expressions:
             required_literals(expression)  # raises ValueError
 

@@ -124,8 +124,8 @@ def counted(number: int, noun: str) -> str:
 
 def tally(counts: Mapping[Any, int]) -> str:
     """Write how many there are of each kind, but for those without any: ``3 ok, 1 failed``."""
-    present = [f"{count} {kind}" for kind, count in counts.items() if count]
-    return ", ".join(present)
+    present = ((kind, count) for kind, count in counts.items() if count)
+    return ", ".join(f"{count} {kind}" for kind, count in present)
 
 
 _COLOR = lazy(r"\x1b\[[\d;:]*m")

@@ -278,7 +278,8 @@ class EvidenceWriter:
 
     def _parts_of_typical(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
-        percent: list[float] = (100 * np.exp(self._log_ratio[tests])).tolist()
+        parts = np.exp(self._log_ratio[tests])
+        percent: list[float] = (100 * parts).tolist()
         ends = format_ends(percent, "{:.0f}".format, "–")
         return f"{ends}%"
 
