@@ -177,7 +177,7 @@ class Transport(ABC):
             if not stream.closed:
                 raise MachineError(
                     f"{argv[0]} on {self.name} timed out.",
-                    hint="The machine may be overloaded, or a file system there may hang.",
+                    hint="~/.bashrc there may wait for something, or a file system may hang.",
                 )
         finally:
             stream.close()

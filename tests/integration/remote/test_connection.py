@@ -324,7 +324,7 @@ def test_more_programs_at_once_than_a_connection_takes(connection: SshTransport)
 
 
 def test_a_connection_that_breaks_in_mid_run_is_lost(sshd: Sshd, connection: SshTransport) -> None:
-    lines = connection.open(["sh", "-c", "echo begun; sleep 600"]).lines()
+    lines = connection.open(["sh", "-c", "echo begun; sleep 60"]).lines()
     assert next(lines) == "begun"
     sshd.end_connections()
     with pytest.raises(LostError, match="broke"):
@@ -337,7 +337,7 @@ def test_a_connection_that_breaks_in_mid_run_is_lost(sshd: Sshd, connection: Ssh
 @slow
 def test_a_machine_that_no_longer_answers_is_lost(sshd: Sshd, client: type[SshTransport]) -> None:
     with connected(client(sshd.host())) as connection:
-        pipe = connection.open(["sh", "-c", "echo begun; sleep 600"])
+        pipe = connection.open(["sh", "-c", "echo begun; sleep 60"])
         lines = pipe.lines()
         assert next(lines) == "begun"
         with sshd.frozen():

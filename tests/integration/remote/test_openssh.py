@@ -106,7 +106,7 @@ def test_a_connection_of_the_users_that_ends_is_replaced_by_our_own(
 ) -> None:
     host = sshd.host(f"ControlPath {place}/%C")
     with users_master(host, place) as master, connected(host) as connection:
-        pipe = connection.open(["sh", "-c", "echo begun; sleep 600"])
+        pipe = connection.open(["sh", "-c", "echo begun; sleep 60"])
         lines = pipe.lines()
         assert next(lines) == "begun"
         os.kill(master, signal.SIGTERM)
@@ -198,7 +198,7 @@ def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> No
         "from fabbench.remote.ssh_transport import SshHost\n"
         f"made = OpenSsh({sshd.host()!r})\n"
         "made.connect()\n"
-        "pipe = made.open(['sh', '-c', 'echo begun; sleep 600'])\n"
+        "pipe = made.open(['sh', '-c', 'echo begun; sleep 60'])\n"
         "print(next(pipe.lines()), flush=True)\n"
         "time.sleep(600)\n"
     )
