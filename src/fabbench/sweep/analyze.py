@@ -81,8 +81,9 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     undecided += [_as_node(fitted, writer, node) for node in sorted(flaky)]
     pairs = [each for each in left_over if not each.is_of(flaky)]
     by_chance = [each for each in pairs if each.by_chance]
-    lasting = [each for each in pairs if not each.by_chance]
-    undecided += [_as_pair(fitted, writer, each.tests, each.row) for each in lasting]
+    undecided += [
+        _as_pair(fitted, writer, each.tests, each.row) for each in pairs if not each.by_chance
+    ]
     why_too_coarse = _why_too_coarse(readings, fitted)
     # Nothing looks bad. The same field says why that is not sure: the figures could not have shown
     # it, most tests are slow, or nodes differ by more than noise.
@@ -365,17 +366,19 @@ def _most_slow(fitted: Fit) -> str:
     above = max(-fitted.least_apart, _FASTER * fitted.noise)  # a logarithm; positive is faster
     log_ratio = fitted.pairs.log_ratio
     faster = log_ratio[log_ratio > above]
-    if len(faster) < _FEW_FASTER:
+    tests = len(log_ratio)
+    if len(faster) <= min(_FEW_ERRORS, _ERRORS * tests):
         return ""
     factor = format_decimal(math.exp(np.median(faster)), 1)
-    tests = f"{len(faster)} of {len(log_ratio)} tests"
-    return f"{tests} are {factor}x faster than most: these are slow."
+    return f"{len(faster)} of {tests} tests are {factor}x faster than most: these are slow."
 
 
 _FASTER = 6.0
 """So many standard deviations above what is typical, no healthy test is by chance."""
-_FEW_FASTER = 3
-"""Fewer tests are an error of measurement."""
+_FEW_ERRORS = 2
+"""So many tests that are faster are errors of measurement."""
+_ERRORS = 0.07
+"""Of few tests, at most this part is."""
 
 
 def _uneven(fitted: Fit) -> Iterator[str]:

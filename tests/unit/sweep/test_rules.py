@@ -65,7 +65,7 @@ def evenly(speed: float = 1.0, pairs: Iterable[tuple[int, int]] = PAIRS) -> list
     ("noise", "beyond", "count", "said"),
     [
         (0.02, 0.2, 3, "3 of 31 tests are 1.2x faster"),
-        (0.02, 0.2, 2, ""),
+        (0.02, 0.2, 2, ""),  # of so many, errors of measurement
         (0.02, 0.14, 3, ""),
         (0.04, 0.26, 3, "3 of 31 tests are 1.3x faster"),
         (0.04, 0.22, 3, ""),
@@ -79,6 +79,13 @@ def test_three_tests_beyond_tolerance_and_noise_are_faster_than_most(
     assert found.suspects == found.undecided == []
     assert found.contradiction.startswith(said)
     assert bool(found.contradiction) is bool(said)
+
+
+def test_of_few_tests_one_that_is_faster_counts() -> None:
+    """Two of four nodes are slow: the other two have one test, and the rest is typical."""
+    speeds = [((0, 1), 1.2), *evenly(pairs=[(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])]
+    found = said_of(readings_of(speeds, named(4)), bad=[0.0] * 4, noise=0.02, groups=None)
+    assert found.contradiction.startswith("1 of 6 tests are 1.2x faster")
 
 
 # ---------------------------------------------------------------- a contradiction
