@@ -22,7 +22,8 @@ from fabbench.report.certificate import RungFigure, RungResult, State
 from fabbench.runs.document import TestResult
 from fabbench.runs.run import RunResult
 from fabbench.runs.store import StoredSweep
-from fabbench.runs.sweep import SweepRun, diagnosed, neighbors, unfinished
+from fabbench.runs.summary import neighbors
+from fabbench.runs.sweep import SweepRun, diagnosed, unfinished
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind
 
 _FAULT_OF_WRONG = {Outcome.CORRUPT: Fault.HARDWARE, Outcome.OFF_FABRIC: Fault.SOFTWARE}

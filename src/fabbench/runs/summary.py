@@ -65,7 +65,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
     # To raise if older summaries lack something, or if logs are read differently now
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     id: str
     name: str = ""
     created: str
@@ -221,7 +221,16 @@ def _circumstances(
         "node names": ", ".join(run.hosts),
         **{f"env {name}": value for name, value in run.request.env.items()},
         "fabbench": run.document.fabbench,
+        "neighbor": first_of(neighbors(logs), default=""),
     }
+
+
+def neighbors(logs: Iterable[Log]) -> Iterator[str]:
+    """Yield what logs say of other runs of fabbench that were there at the same time."""
+    for log in logs:
+        for each in log.findings:
+            if each.code == "neighbor":
+                yield each.meaning
 
 
 def basis_of(document: RunDocument) -> str:

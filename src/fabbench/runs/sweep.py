@@ -50,7 +50,7 @@ from fabbench.runs.execute import (
     preview_machines,
 )
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep, write_verdict
-from fabbench.runs.summary import write_summary
+from fabbench.runs.summary import neighbors, write_summary
 from fabbench.sweep.analyze import analyze, too_coarse
 from fabbench.sweep.diagnose import MAX_ROUNDS, SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, rounds_of_all, single
@@ -618,14 +618,6 @@ def _about_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]
         return {}
     said = max((log.said for log in logs), key=bool)  # the first that said anything
     return {"fault": gravest(map(fault_of, logs)), "said": said}
-
-
-def neighbors(logs: Iterable[Log]) -> Iterator[str]:
-    """Yield what logs say of other runs of fabbench that were there at the same time."""
-    for log in logs:
-        for each in log.findings:
-            if each.code == "neighbor":
-                yield each.meaning
 
 
 def _notes(logs: Sequence[Log]) -> tuple[str, ...]:

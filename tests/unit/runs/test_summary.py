@@ -96,7 +96,7 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
     "end": lambda path: os.truncate(path, path.stat().st_size // 2),
     "empty": lambda path: os.truncate(path, 0),
     "gone": lambda path: path.unlink(),
-    "format": lambda path: path.write_text(path.read_text().replace('"format": 2', '"format": 1')),
+    "format": lambda path: path.write_text(path.read_text().replace('"format": 3', '"format": 2')),
     "type": lambda path: path.write_text(path.read_text().replace('"id": "', '"id": 7, "x": "')),
     "deep": lambda path: path.write_text("[" * 100_000),
 }
