@@ -172,9 +172,10 @@ def summary_of(run: "StoredRun", logs: Logs | None = None) -> FullSummary:
     `logs`: configuration → its logs, where they are still in memory; None: read them from the run.
     """
     logs_of = logs
+    labels = tuple(each.label for each in run.configurations)
     damage: Sequence[str] = ()  # What is still in memory was not read, and has none
     if logs_of is None:
-        logs_of = {each.label: run.logs(each.label) for each in run.configurations}
+        logs_of = {label: run.logs(label) for label in labels}
         damage = run.damage
     ended: list[Log | TestResult] = [*chain.from_iterable(logs_of.values())]
     if run.sweep is not None:
@@ -184,7 +185,6 @@ def summary_of(run: "StoredRun", logs: Logs | None = None) -> FullSummary:
         damage = sweep.damage
         ended += sweep.tests
     measured = () if damage else tuple(_measured(run, logs_of))
-    labels = tuple(each.label for each in run.configurations)
     first = first_of(labels, "")  # the one in question: its sizes and peak are shown
     return FullSummary(
         id=run.id,
@@ -255,7 +255,7 @@ def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[s
     for name, _ in run.schedule:
         if not (folder / name / "plan.json").is_file():
             counts["not begun"] += 1
-    return dict(counts)
+    return counts
 
 
 def _sizes_in_words(logs: Iterable[Log]) -> str:
@@ -302,7 +302,8 @@ def _measured(run: "StoredRun", logs_of: Logs) -> Iterator[Measured]:
     """Yield the benchmark's main figures of each size, from executions that are ok."""
     options = _options_in_words(run.options)
     nodes = _about_nodes(run)
-    for label in (each.label for each in run.configurations):
+    for configuration in run.configurations:
+        label = configuration.label
         # The case is as the rows of a log show it.
         about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
         logs = logs_of.get(label, ())

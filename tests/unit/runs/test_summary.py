@@ -8,10 +8,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fabbench.evidence.known_errors import finding
 from fabbench.model.log import METRICS
 from fabbench.model.units import Sizes
 from fabbench.runs.store import StoredRun
@@ -61,6 +63,15 @@ def test_a_run_is_read_once(store: Path) -> None:
     again, made = listed(store)
     assert ([run.path for run in again], made) == ([run.path for run in runs], 0)
     assert (again[0].arms, again[0].basis) == (first.arms, first.basis)
+
+
+def test_that_another_run_was_there_is_a_circumstance_of_a_run(store: Path) -> None:
+    run = StoredRun(newest(store))
+    (alone,) = run.logs("socket")
+    beside = replace(alone, findings=(finding("neighbor", where="node1"),))
+    for logs, seen in (((alone,), ""), ((alone, beside), beside.findings[0].meaning)):
+        summary = summary_of(run, {"socket": logs})
+        assert summary.circumstances["socket"]["neighbor"] == seen
 
 
 def test_what_was_measured_is_kept(store: Path) -> None:
