@@ -46,11 +46,10 @@ require_room() {
 # Print the users of other runs: a run writes to its directory every second. A token HEX-JOB is of a run whose nodes are
 # not this one: it sees those with the same JOB.
 others() {
-    for other in "${folder%/*}"/fabbench-[0-9a-f]*"${token#"${token%%-*}"}"; do
-        [ "$other" = "$folder" ] || [ $(($(date +%s) - $(stat -c %Y "$other" || echo 0))) -gt "$1" ] ||
-            echo "other $(stat -c %U "$other")"
-    done 2>/dev/null
-}
+    stat -c '%Y %U %n' "${folder%/*}"/fabbench-[0-9a-f]*"${token#"${token%%-*}"}" | while read -r changed user other; do
+        [ "$other" = "$folder" ] || [ $(($(date +%s) - changed)) -gt "$1" ] || echo "other $user"
+    done
+} 2>/dev/null
 
 # Anything printed before this is from the login shell.
 echo "fabbench-agent: here"
