@@ -41,6 +41,7 @@ _LOGIN_S = 30.0
 _STATUS_S = 2.0
 _POLL_S = 0.01
 _PORT = 22
+_ENDED = (OSError, EOFError)  # What a channel raises that has ended, or whose connection has
 
 
 @cache
@@ -297,15 +298,15 @@ class _Channel(ProcessStream):
     def send(self, data: bytes) -> None:
         try:
             self._channel.sendall(data)
-        except OSError as error:
+        except _ENDED as error:
             raise self._owner.lost("the program there has exited, or accepts no input") from error
 
     @override
     def end_input(self) -> None:
-        with suppress(OSError, EOFError):
+        with suppress(*_ENDED):
             self._channel.shutdown_write()
 
     @override
     def close(self) -> None:
-        with suppress(OSError, EOFError):
+        with suppress(*_ENDED):
             self._channel.close()
