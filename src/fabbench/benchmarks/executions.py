@@ -137,7 +137,7 @@ def read_line(table: Table, line: Line, execution: "Execution | None") -> Events
     for event in events:
         # Where each row is a header too, a line that is no whole row is what is left of one.
         if isinstance(event, Header) and event.is_row:
-            row = _whole_row(table, line, event.layouts)
+            row = whole_row(line, event.layouts, table.cells)
             return [*events, row or Remains(line)]
     return events
 
@@ -187,10 +187,10 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
     half_row = execution.half_row
     if half_row is not None:
         joined = Line(half_row.number, f"{half_row.text} {line.text}", line.stream)
-        row = _whole_row(table, joined, execution.layouts)
+        row = whole_row(joined, execution.layouts, table.cells)
         if row is not None:
             return row
-    row = _whole_row(table, line, execution.layouts)
+    row = whole_row(line, execution.layouts, table.cells)
     if row is not None:
         return row
     if table.begins_row is not None and table.begins_row(line.text):
@@ -198,10 +198,12 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
     return None
 
 
-def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
-    # Return the line as a row of the first layout that fits; None: none does.
+def whole_row(
+    line: Line, layouts: Sequence[Layout], cells_of: Callable[[str], Cells] = Cells
+) -> RowLine | None:
+    """Return the line as a row of the first layout that fits; None: none does."""
     for text in row_texts(line.text):  # the line and, of a row of Markdown, its cells alone
-        cells = table.cells(text)
+        cells = cells_of(text)
         for layout in layouts:
             match = row_pattern(layout).fullmatch(cells.text)
             if match is not None:
@@ -330,16 +332,16 @@ class Execution:
 
     # -- rows
 
-    def read(self, printed: RowLine) -> Row | None:
-        """Return a row with its figures; None if it does not count: it is of progress."""
+    def add_row(self, printed: RowLine) -> Sequence[Point]:
+        """Add a row; return its points: none of one of progress, which does not count."""
         # A row joined of two halves has the line number of the first.
         if self.half_row is not None and self.half_row.number == printed.line.number:
             self.half_row = None
-        row = self._with_figures(printed)
+        row = self.read(printed)
         if printed.final is False:
             self.progress.append(row)
-            return None
-        return row
+            return ()
+        return self.count_row(row)
 
     def accepts(self, row: Row) -> bool:
         """Return whether the figures of a row are consistent; if not, add it as damaged."""
@@ -356,7 +358,7 @@ class Execution:
         """Return whether a row can be what the program printed for one measurement."""
         return self.table.fits(row)
 
-    def _with_figures(self, printed: RowLine) -> Row:
+    def read(self, printed: RowLine) -> Row:
         """Return a row with what its cells say; what they do not say is that of the execution."""
         size = self.size or 0  # as in rows whose size nothing states
         is_wrong = False
@@ -592,7 +594,7 @@ class Assembler(Reader):
         # anything else is about the open one, or opens one.
         match event:
             case RowLine():
-                return self._add_row(event)
+                return self._opened().add_row(event)
             case Begin():
                 return self._begin_execution()
             case Stop():
@@ -606,11 +608,6 @@ class Assembler(Reader):
             case _:
                 self._opened().add(event)
         return ()
-
-    def _add_row(self, printed: RowLine) -> LogReadings:
-        execution = self._opened()
-        row = execution.read(printed)
-        return () if row is None else execution.count_row(row)
 
     def _begin_execution(self) -> LogReadings:
         """Begin an execution, with what was said ahead of it.
