@@ -466,7 +466,7 @@ class Execution:
             # Two figures that agree prove a row, wherever its cells stand.
             odd |= {at for at in shifted if not rate_agrees(rows[at])}
         if self.table.ascending:
-            odd.update(consistency.out_of_order(sizes))
+            odd |= {*consistency.out_of_order(sizes)} | consistency.off_sweep(sizes)
         # A benchmark that settles its rows holds them to a formula itself.
         if self.table.settle is None and rows[0].main("busbw"):
             odd |= consistency.unlike([row.bus_ratio() for row in rows])
