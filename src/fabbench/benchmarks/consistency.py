@@ -137,9 +137,12 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
 
 
 def are_several(sizes: Sequence[int]) -> bool:
-    """Return whether the rows may be those of several sweeps: other sizes than the first repeat."""
-    others = [size for size in sizes if size != sizes[0]]
-    return len({*others}) < len(others)
+    """Return whether the rows may be those of several sweeps: sizes repeat, or fall.
+
+    A single size may come again and again.
+    """
+    distinct = {*sizes}
+    return len(distinct) > 1 and [*sizes] != sorted(distinct)
 
 
 def are_in_turns(sizes: Sequence[int]) -> bool:

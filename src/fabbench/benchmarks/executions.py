@@ -249,7 +249,8 @@ class Execution:
     headers_read: int = 0
     """How many lines of column names were read."""
     may_mix_rows: bool = False
-    """Whether the execution above it has no rows: some of these may be its rows."""
+    """Whether some of its rows may be those of another table: of the one above it, which has none,
+    or of one in another stream."""
     progress: list[Row] = field(default_factory=list)
     """Rows on the way to the result. They do not count."""
     notes: list[Note] = field(default_factory=list)
@@ -488,7 +489,7 @@ class Execution:
             key = (stream, *names, *labels)
             sweep = sweeps.setdefault(key, [])
             sweep.append(row.size)
-        # Sweeps one after another are usual, unless one of them may be that of the table above.
+        # Sweeps one after another are usual, unless one of them may be that of another table.
         is_mixed = consistency.are_several if self.may_mix_rows else consistency.are_in_turns
         return any(map(is_mixed, sweeps.values()))
 
@@ -557,6 +558,11 @@ class Assembler(Reader):
         if self._is_marked and ranks is not None:
             self._marked_facts = {"ranks": ranks}
         return before
+
+    @override
+    def doubt_rows(self) -> None:
+        if self.execution is not None:
+            self.execution.may_mix_rows = True
 
     @override
     def close(self) -> LogReadings:
