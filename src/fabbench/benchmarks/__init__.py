@@ -65,6 +65,9 @@ class Reader(Protocol):
         del rank
         return None
 
+    def doubt_rows(self) -> None:
+        """Learn that rows may have lost their label, and be those of a table in another stream."""
+
     def mark(self, marker: Marker) -> LogReadings:
         """Handle fabbench's own begin and end markers around a step.
 

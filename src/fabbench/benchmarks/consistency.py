@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import pairwise, takewhile
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from fabbench.benchmarks.findings import finding
 from fabbench.model.log import Finding
@@ -137,9 +137,12 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
 
 
 def are_several(sizes: Sequence[int]) -> bool:
-    """Return whether the rows may be those of several sweeps: other sizes than the first repeat."""
-    others = [size for size in sizes if size != sizes[0]]
-    return len({*others}) < len(others)
+    """Return whether the rows may be those of several sweeps: sizes repeat, or fall.
+
+    A single size may come again and again.
+    """
+    distinct = {*sizes}
+    return len(distinct) > 1 and [*sizes] != sorted(distinct)
 
 
 def are_in_turns(sizes: Sequence[int]) -> bool:
@@ -198,11 +201,12 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     return odd
 
 
+_Number = TypeVar("_Number", int, float)
 _Cells: TypeAlias = Sequence[tuple[int, int]]
 """Where the cells of a column begin and end."""
 
 
-def _most_common(values: Sequence[int]) -> tuple[int, int]:
+def _most_common(values: Sequence[_Number]) -> tuple[_Number, int]:
     """Return the value that most have, and how many have it."""
     return Counter(values).most_common(1)[0]
 
@@ -245,28 +249,56 @@ def _displaced(cells: _Cells, ending_alike: AbstractSet[int], half: int) -> set[
 def gap(sizes: Sequence[int], *, once: bool = False) -> str:
     """Return the sentence that a sweep by one factor lacks sizes or, with `once`, has one twice.
 
-    Empty if not. The factor is that of most steps from one size to the next; a sweep is regular if
-    three quarters of its steps, and at least 4, have it.
+    Empty if not.
     """
-    # Two sizes, one after the other. Only steps up, or to the same size, may be a sweep's.
-    steps = [step for step in pairwise(sizes) if 0 < step[0] <= step[1]]
-    if not steps:
-        return ""
-    factors = Counter(after / before for before, after in steps)
-    ((usual, count),) = factors.most_common(1)
-    odd: list[tuple[int, int]] = []
+    steps = _steps_up(sizes)
+    usual, is_regular = _usual_factor(steps)
+    odd: list[_Step] = []
     for step in steps:
         before, after = step
         is_first = step == steps[0] and before != after  # it may be below a round size
         if after != before * usual and not is_first:
             odd.append(step)
-    is_regular = count >= max(4, 0.75 * len(steps))
     is_twice = once and any(before == after for before, after in odd)
     # A usual factor of 1 is that of no sweep: sizes repeat.
     if not odd or usual <= 1 or not (is_regular or is_twice):
         return ""
     last, following = map(format_size, odd[0])
     return f"The sizes of the table do not go on from {last} to {following}."
+
+
+_Step: TypeAlias = tuple[int, int]
+"""Two sizes, one after the other."""
+
+
+def _steps_up(sizes: Sequence[int]) -> Sequence[_Step]:
+    """Return the steps that may be a sweep's: up, or to the same size."""
+    return [step for step in pairwise(sizes) if 0 < step[0] <= step[1]]
+
+
+def _usual_factor(steps: Sequence[_Step]) -> tuple[float, bool]:
+    """Return the factor of most steps, and whether they are those of a regular sweep.
+
+    It is regular if three quarters of them, and at least 4, have the factor.
+    """
+    factors = [after / before for before, after in steps]
+    usual, count = _most_common(factors or [1.0])
+    return usual, count >= max(4, 0.75 * len(steps))
+
+
+def off_sweep(sizes: Sequence[int]) -> set[int]:
+    """Return the positions of sizes that a sweep by one factor does not have, if this is one.
+
+    Three quarters of its sizes, or more, are one odd number times powers of two. Others are what is
+    left of these; only the first may be any smaller size, below a round one.
+    """
+    factor, is_regular = _usual_factor(_steps_up(sizes))
+    odd_factors = [size // (size & -size or 1) for size in sizes]  # 0: of no bytes
+    usual, count = _most_common(odd_factors or [0])
+    if not is_regular or factor == 1 or count < 0.75 * len(sizes):
+        return set()
+    others = {at for at, other in enumerate(odd_factors) if other not in {usual, 0}}
+    return others - {0} if sizes[0] < sizes[1] else others
 
 
 def powers(first: int, last: int, factor: int) -> Sequence[int]:

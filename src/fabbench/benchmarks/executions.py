@@ -137,7 +137,7 @@ def read_line(table: Table, line: Line, execution: "Execution | None") -> Events
     for event in events:
         # Where each row is a header too, a line that is no whole row is what is left of one.
         if isinstance(event, Header) and event.is_row:
-            row = _whole_row(table, line, event.layouts)
+            row = whole_row(line, event.layouts, table.cells)
             return [*events, row or Remains(line)]
     return events
 
@@ -187,10 +187,10 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
     half_row = execution.half_row
     if half_row is not None:
         joined = Line(half_row.number, f"{half_row.text} {line.text}", line.stream)
-        row = _whole_row(table, joined, execution.layouts)
+        row = whole_row(joined, execution.layouts, table.cells)
         if row is not None:
             return row
-    row = _whole_row(table, line, execution.layouts)
+    row = whole_row(line, execution.layouts, table.cells)
     if row is not None:
         return row
     if table.begins_row is not None and table.begins_row(line.text):
@@ -198,10 +198,12 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
     return None
 
 
-def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
-    # Return the line as a row of the first layout that fits; None: none does.
+def whole_row(
+    line: Line, layouts: Sequence[Layout], cells_of: Callable[[str], Cells] = Cells
+) -> RowLine | None:
+    """Return the line as a row of the first layout that fits; None: none does."""
     for text in row_texts(line.text):  # the line and, of a row of Markdown, its cells alone
-        cells = table.cells(text)
+        cells = cells_of(text)
         for layout in layouts:
             match = row_pattern(layout).fullmatch(cells.text)
             if match is not None:
@@ -247,7 +249,8 @@ class Execution:
     headers_read: int = 0
     """How many lines of column names were read."""
     may_mix_rows: bool = False
-    """Whether the execution above it has no rows: some of these may be its rows."""
+    """Whether some of its rows may be those of another table: of the one above it, which has none,
+    or of one in another stream."""
     progress: list[Row] = field(default_factory=list)
     """Rows on the way to the result. They do not count."""
     notes: list[Note] = field(default_factory=list)
@@ -330,16 +333,16 @@ class Execution:
 
     # -- rows
 
-    def read(self, printed: RowLine) -> Row | None:
-        """Return a row with its figures; None if it does not count: it is of progress."""
+    def add_row(self, printed: RowLine) -> Sequence[Point]:
+        """Add a row; return its points: none of one of progress, which does not count."""
         # A row joined of two halves has the line number of the first.
         if self.half_row is not None and self.half_row.number == printed.line.number:
             self.half_row = None
-        row = self._with_figures(printed)
+        row = self.read(printed)
         if printed.final is False:
             self.progress.append(row)
-            return None
-        return row
+            return ()
+        return self.count_row(row)
 
     def accepts(self, row: Row) -> bool:
         """Return whether the figures of a row are consistent; if not, add it as damaged."""
@@ -356,7 +359,7 @@ class Execution:
         """Return whether a row can be what the program printed for one measurement."""
         return self.table.fits(row)
 
-    def _with_figures(self, printed: RowLine) -> Row:
+    def read(self, printed: RowLine) -> Row:
         """Return a row with what its cells say; what they do not say is that of the execution."""
         size = self.size or 0  # as in rows whose size nothing states
         is_wrong = False
@@ -464,7 +467,7 @@ class Execution:
             # Two figures that agree prove a row, wherever its cells stand.
             odd |= {at for at in shifted if not rate_agrees(rows[at])}
         if self.table.ascending:
-            odd.update(consistency.out_of_order(sizes))
+            odd |= {*consistency.out_of_order(sizes)} | consistency.off_sweep(sizes)
         # A benchmark that settles its rows holds them to a formula itself.
         if self.table.settle is None and rows[0].main("busbw"):
             odd |= consistency.unlike([row.bus_ratio() for row in rows])
@@ -486,7 +489,7 @@ class Execution:
             key = (stream, *names, *labels)
             sweep = sweeps.setdefault(key, [])
             sweep.append(row.size)
-        # Sweeps one after another are usual, unless one of them may be that of the table above.
+        # Sweeps one after another are usual, unless one of them may be that of another table.
         is_mixed = consistency.are_several if self.may_mix_rows else consistency.are_in_turns
         return any(map(is_mixed, sweeps.values()))
 
@@ -557,6 +560,11 @@ class Assembler(Reader):
         return before
 
     @override
+    def doubt_rows(self) -> None:
+        if self.execution is not None:
+            self.execution.may_mix_rows = True
+
+    @override
     def close(self) -> LogReadings:
         execution = self.execution
         transport = self._transport
@@ -592,7 +600,7 @@ class Assembler(Reader):
         # anything else is about the open one, or opens one.
         match event:
             case RowLine():
-                return self._add_row(event)
+                return self._opened().add_row(event)
             case Begin():
                 return self._begin_execution()
             case Stop():
@@ -606,11 +614,6 @@ class Assembler(Reader):
             case _:
                 self._opened().add(event)
         return ()
-
-    def _add_row(self, printed: RowLine) -> LogReadings:
-        execution = self._opened()
-        row = execution.read(printed)
-        return () if row is None else execution.count_row(row)
 
     def _begin_execution(self) -> LogReadings:
         """Begin an execution, with what was said ahead of it.

@@ -265,8 +265,13 @@ class LogParser:
         """Return the group whose table a line belongs to.
 
         A line without a label may have lost it: it is of the only table that is open, if one is.
+        If several are, rows of any may be of another one.
         """
-        if len(self._with_table) != 1 or group is not self._group_of(NO_STREAM):
+        if group is not self._group_of(NO_STREAM):
+            return group
+        if len(self._with_table) != 1:
+            for other in self._with_table.values():
+                cast("Reader", other.current).doubt_rows()
             return group
         (only,) = self._with_table.values()
         only.evidence.errors.number = self._number

@@ -12,10 +12,13 @@ from fabbench.benchmarks.consistency import (
     choose_formula,
     gap,
     odd_rows,
+    off_sweep,
     out_of_order,
     printed,
     ratios,
 )
+
+DOUBLING = [1 << power for power in range(22)]  # up to 2 MiB
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,37 @@ def test_a_size_out_of_its_sweep(sizes: list[int], wrong: list[int]) -> None:
 def test_a_sweep_that_lost_rows(sizes: list[int], *, damaged: bool) -> None:
     assert bool(gap(sizes, once=True)) == damaged
     assert len(sizes) < 5 or bool(gap(sizes)) == damaged
+
+
+@pytest.mark.parametrize(
+    ("sizes", "off"),
+    [
+        # OSU, the first size of 0: a last size with another digit, one more, one less
+        ([0, *DOUBLING, 4194204], {23}),
+        ([*DOUBLING, 44194304], {22}),
+        ([*DOUBLING, 419404], {22}),
+        # Two rows that lost their heads, which by themselves are a sweep in order
+        ([*DOUBLING[:-1], 97152, 194304], {21, 22}),
+        # Above a second sweep a size that lost its head is no sweep of its own
+        ([*DOUBLING, 194304, *DOUBLING], {22}),
+        ([11, *DOUBLING[1:]], {0}),
+        # OSU with -m 3:3072, and from a size below the round ones on
+        ([3 << power for power in range(11)], set()),
+        ([6, *DOUBLING[3:]], set()),
+        # perftest, libfabric with -S all, and by default
+        ([*DOUBLING, *DOUBLING], set()),
+        ([64, 96, 128, 192, 256, 384, 512, 768, 1024], set()),
+        ([64, 256, 1024, 4096, 65536, 1048576, 1572864, 2097152], set()),
+        # NVSHMEM rounds sizes down to a multiple of the bytes of all PEs: here of 15
+        ([(1 << power) // 60 * 60 for power in range(6, 26)], set()),
+        # Too few to know; or none
+        ([8, 16, 32, 63], set()),
+        ([65536] * 9, set()),
+        ([], set()),
+    ],
+)
+def test_a_size_that_no_step_of_its_sweep_leads_to(sizes: list[int], off: set[int]) -> None:
+    assert off_sweep(sizes) == off
 
 
 @pytest.mark.parametrize(

@@ -825,8 +825,9 @@ def test_rows_of_ranks_that_their_lines_name_are_no_turns() -> None:
     assert record.damaged == []
 
 
-def test_a_second_sweep_below_a_title_without_rows_may_be_of_that() -> None:
-    first, second = executions(TITLE, *START, *rows(8, 16, 8, 16))
+@pytest.mark.parametrize("sizes_", [(8, 16, 8, 16), (8, 8, 16), (1024, 8, 16)])
+def test_a_second_sweep_below_a_title_without_rows_may_be_of_that(sizes_: tuple[int, ...]) -> None:
+    first, second = executions(TITLE, *START, *rows(*sizes_))
     assert (first.points, second.points) == ([], [])
     assert [each.code for each in second.findings] == MIXED
 

@@ -146,3 +146,43 @@ def test_rows_below_a_title_that_is_cut_are_not_of_the_table_above() -> None:
     assert (log.outcome, len(log.points)) == (Outcome.TRUNCATED, 1)
     (ended,) = read(*latency, "# OSU is done")
     assert ended.outcome is Outcome.OK
+
+
+def on_other_node(*lines: str) -> list[str]:
+    return [f"(worker1, rank=1, pid=2) {line}" for line in lines]
+
+
+BANDWIDTHS = ("1                    1500.25", "2                    2800.50")
+
+
+@pytest.mark.parametrize("head", [labeled(*FIRST), on_other_node(*OSU)])
+def test_rows_below_a_head_that_alone_has_a_label_are_not_of_the_table_above(
+    head: list[str],
+) -> None:
+    alone, empty = read(*OSU, *OSU_ROWS, *head, *BANDWIDTHS)
+    assert {alone.outcome, empty.outcome} == {Outcome.TRUNCATED}
+    assert "mixed-tables" in {finding.code for finding in alone.findings}
+    assert not alone.points
+
+
+def test_rows_of_a_title_that_lost_its_label_beside_several_tables() -> None:
+    above = [*labeled(*OSU, *OSU_ROWS), *on_other_node(*OSU, *OSU_ROWS)]
+    first, empty, second = read(*above, *FIRST, *labeled(*BANDWIDTHS))
+    assert [first.outcome, second.outcome, empty.outcome] == ["truncated", "ok", "truncated"]
+    assert not first.points
+    # With its own label, it is read.
+    logs = read(*above, *labeled(*FIRST, *BANDWIDTHS))
+    assert [log.outcome for log in logs] == [Outcome.OK] * 3
+
+
+def test_whole_tables_with_and_without_labels_are_read() -> None:
+    tables = [*labeled(*OSU, *OSU_ROWS), *on_other_node(*FIRST, *SLOW), *SECOND, *FAST]
+    logs = read(*tables, "Warning: Permanently added 'node3' to the list of known hosts.")
+    assert [log.outcome for log in logs] == [Outcome.OK] * 3
+
+
+def test_a_type_has_one_table_below_a_title() -> None:
+    typed = ["# Datatype: MPI_CHAR.", OSU[1], *OSU_ROWS]
+    (several,) = read(OSU[0], *typed, "# Datatype: MPI_INT.", *typed[1:])
+    (again,) = read(OSU[0], *typed, *typed)
+    assert (several.outcome, again.outcome) == (Outcome.OK, Outcome.TRUNCATED)

@@ -48,15 +48,12 @@ _WRONG = lazy(r"Data check error .*")
 _HEADER = lazy(
     r"\s*(?:name\s+)?bytes\s+(?:xfers\s+)?iters\s+total\s+time\s+(?:MB|Gb)/sec\s+usec/xfer(?:\s+Mxfers/sec)?\s*"
 )
-_ROW_END = lazy(r".*\s\d+\.\d\ds\s*\d+\.\d\d\s*\d+\.\d\d(?:\s*\d+\.\d\d)?\s*")
 _MACHINE_ROW = lazy(r"\s*(?:- )?\{ xfer_size: \d.*")
 _UNREAD = finding("machine-rows-unread")
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    """Return whether a line may be what is left of a row: its last figures, or other cells."""
-    if _ROW_END.fullmatch(text):
-        return True
+    """Return whether a line may be what is left of a row."""
     has_name = layout[0].metric == "name"
     is_word = has_name and len(text.split()) < 2  # it could be any word: the size identifies a row
     return not is_word and is_rest_of_row(text, layout)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from fabbench.benchmarks.pairs import PORT, SERVER, PairWork, Side
+from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
@@ -42,11 +43,8 @@ class _Speed(NamedTuple):
 
 
 _SPEEDS: Mapping[str, _Speed] = {
-    "shm": _Speed(0.7e-6, 8e9),
-    "efa": _Speed(12e-6, 10e9),
-    "verbs": _Speed(3e-6, 10e9),
-    "tcp": _Speed(10e-6, 3e9),
-    "sockets": _Speed(1e-3, 0.2e9),
+    row["provider"]: _Speed(float(row["start_s"]), float(row["rate"]))
+    for row in rows_of("speeds.csv", "fabbench.benchmarks.libfabric")
 }
 _USUAL_SPEED = _Speed(10e-6, 1e9)
 

@@ -41,6 +41,7 @@ from fabbench.benchmarks.executions import (
 )
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.tables import Cells, Row, columns_of
+from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.log import (
     NO_STEP,
@@ -144,17 +145,11 @@ def endpoint_of(program: str) -> str:
 
 _INFO_LINE = lazy(r"\s++(\w++):\s*+((?:\S++\s++(?=\S))*\S*+)\s*+")
 _SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")
-_ADDRESS = r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?"
-_ANY = r"(.+)"
 _INFO_FACTS = {
-    ("fi_info", "src_addr"): ("source_address", _ADDRESS),
-    ("fi_info", "dest_addr"): ("dest_address", _ADDRESS),
-    ("fi_ep_attr", "type"): ("endpoint", r"(?:FI_EP_)?(.+)"),
-    ("fi_domain_attr", "name"): ("domain", _ANY),
-    ("fi_fabric_attr", "name"): ("fabric", _ANY),
-    ("fi_fabric_attr", "prov_name"): ("provider", _ANY),
-    ("fi_fabric_attr", "prov_version"): ("libfabric", r"(\d{3,})\.\d+"),
-}  # (section, name) → fact, and the pattern of its value
+    (row["section"], row["name"]): (row["fact"], row["pattern"])
+    for row in rows_of("info.csv", "fabbench.benchmarks.libfabric")
+}
+"""Section and name → fact, and the pattern of its value."""
 
 LOG_SETTINGS: Mapping[str, str] = {
     "FI_LOG_LEVEL": "info",
@@ -663,12 +658,10 @@ class PairReader(Reader):
     def _points_of_row(self, printed: RowLine, process: Process) -> Sequence[Point]:
         """Return the points of a row.
 
-        None of a row that shows progress only, and of one that is damaged: `process` notes those
-        that contradict themselves, or the rest of their table.
+        None of one that is damaged: `process` notes those that contradict themselves, or the rest
+        of their table.
         """
         row = process.read(printed)
-        if row is None:
-            return ()
         measured = measure(row, process.size, process.iterations)
         if measured is None:  # its figures contradict each other
             process.damage(row.line)

@@ -18,8 +18,9 @@ from fabbench.benchmarks.consistency import (
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.nccl.rows import Sample
+from fabbench.catalog.systems import rows_of
 from fabbench.model.log import Finding, Point, Record
-from fabbench.model.mappings import most_common
+from fabbench.model.mappings import gathered, most_common
 from fabbench.model.units import format_size
 
 if TYPE_CHECKING:
@@ -30,27 +31,12 @@ MISMATCH = "average-mismatch"
 _INCOMPLETE = frozenset({MISSING, MISMATCH, "not-a-number"})
 """Findings that prove that the log is incomplete."""
 
-_UNSCALED = BandwidthFormula("n", "1")  # algbw does without the own share of a rank already
-_UNSIZED = BandwidthFormula(share="", bus="n")
-
-
-COLLECTIVES: Mapping[str, Sequence[BandwidthFormula]] = {
-    "all_reduce": (ALL_REDUCE,),
-    # Up to 2.0.0 one rank's own share was not counted.
-    "all_gather": (GATHERING, _UNSCALED),
-    "reduce_scatter": (GATHERING, _UNSCALED),
-    "alltoall": (GATHERING,),
-    # The bytes are those of the rank with the most data: the size does not determine them.
-    "alltoallv": (_UNSIZED,),
-    "broadcast": (SAME,),
-    "reduce": (SAME,),
-    "gather": (GATHERING,),
-    "scatter": (GATHERING,),
-    "sendrecv": (SAME,),
-    "hypercube": (_UNSCALED,),
-}
-"""How the programs compute rates; the source lines are in docs/formats.md."""
-_ANY = (ALL_REDUCE, GATHERING, SAME, _UNSCALED)
+COLLECTIVES: Mapping[str, Sequence[BandwidthFormula]] = gathered(
+    (row["program"], BandwidthFormula(row["share"], row["bus"]))
+    for row in rows_of("formulas.csv", "fabbench.benchmarks.nccl")
+)
+"""How the programs compute rates; the first formula is that of present releases."""
+_ANY = (ALL_REDUCE, GATHERING, SAME, *COLLECTIVES["hypercube"])
 
 
 def _formulas_of(case: str | None) -> Sequence[BandwidthFormula]:

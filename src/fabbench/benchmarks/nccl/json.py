@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fabbench.benchmarks.events import Remains, RowLine
+from fabbench.benchmarks.executions import whole_row
 from fabbench.benchmarks.nccl.lines import failure, read_line
 from fabbench.benchmarks.nccl.reader import TABLE, NcclExecution
-from fabbench.benchmarks.nccl.rows import exact_layout, read_row
+from fabbench.benchmarks.nccl.rows import exact_layout
 from fabbench.benchmarks.tables import Layout
 from fabbench.model.log import Line, Record
 from fabbench.model.messages import quoted
@@ -128,7 +129,7 @@ def _row(number: int, element: Any) -> RowLine | Remains:
         text = " ".join(cells)
     except (AttributeError, LookupError, TypeError):
         return Remains(shown)
-    row = read_row(Line(number, text), [layout])
+    row = whole_row(Line(number, text), [layout])
     return Remains(shown) if row is None else row._replace(line=shown)
 
 

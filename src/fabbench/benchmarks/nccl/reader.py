@@ -11,7 +11,7 @@ from itertools import chain
 from fabbench.benchmarks import LogReadings, Reader, Reading, Shortcut
 from fabbench.benchmarks.consistency import ranks_of_hosts
 from fabbench.benchmarks.events import Fail, Note, RowLine
-from fabbench.benchmarks.executions import Execution, Table
+from fabbench.benchmarks.executions import Execution, Table, whole_row
 from fabbench.benchmarks.nccl.collectives import Arithmetic, conclude, findings, gpu_shared
 from fabbench.benchmarks.nccl.copies import Copies, may_be_row
 from fabbench.benchmarks.nccl.lines import Device, ParsedLine, Stage, read_command, read_line
@@ -20,7 +20,6 @@ from fabbench.benchmarks.nccl.rows import (
     Sample,
     one_sided,
     points,
-    read_row,
     sample,
 )
 from fabbench.benchmarks.nccl.shortcut import fast_rows, models_of
@@ -144,8 +143,6 @@ class NcclExecution(Execution):
 
     def _add_row(self, printed: RowLine) -> Sequence[Point]:
         row = self.read(printed)
-        if row is None:
-            return ()
         points = self.table.points(row)
         measured = sample(printed, row.figures)._replace(points=points)
         models_of(self.layouts[0]).learn(printed, measured)  # for the fast path
@@ -216,7 +213,7 @@ class NcclExecution(Execution):
         """Return the row behind a label, with both sides or a single one; None if it is none."""
         row = line._replace(text=line.text.removeprefix(label))
         sides = one_sided(self.layouts, row.text)
-        return read_row(row, [*self.layouts, *sides])
+        return whole_row(row, [*self.layouts, *sides])
 
     # -- the end
 

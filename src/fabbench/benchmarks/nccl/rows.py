@@ -25,10 +25,9 @@ from fabbench.benchmarks.tables import (
     finite,
     read_columns,
     read_figures,
-    row_pattern,
 )
 from fabbench.catalog.systems import rows_of
-from fabbench.model.log import Line, Point
+from fabbench.model.log import Point
 from fabbench.model.mappings import without_empty
 from fabbench.model.patterns import lazy
 
@@ -223,16 +222,6 @@ def _is_side_plausible(size: int, side: Side) -> bool:
     is_rate = low <= 1 and high >= 0.5
     is_one_rank = bus.value == 0
     return is_rate and bus_low <= 2 and (bus_high >= 0.5 or is_one_rank)
-
-
-def read_row(line: Line, layouts: Sequence[Layout]) -> RowLine | None:
-    """Return the row that a line is; None if it is not a whole one."""
-    cells = " ".join(line.text.split())
-    for layout in layouts:
-        match = row_pattern(layout).fullmatch(cells)
-        if match is not None:
-            return RowLine(line, layout, match.groups())
-    return None
 
 
 def sample(printed: RowLine, figures: Figures | None = None) -> Sample:

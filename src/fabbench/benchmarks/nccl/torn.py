@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.benchmarks import UNREADABLE
 from fabbench.benchmarks.events import Remains, RowLine
-from fabbench.benchmarks.nccl.rows import begins_row, has_open_end, read_row, sample
+from fabbench.benchmarks.executions import whole_row
+from fabbench.benchmarks.nccl.rows import begins_row, has_open_end, sample
 from fabbench.benchmarks.tables import Layout, is_rest_of_row
 from fabbench.model.log import Line
 from fabbench.model.patterns import lazy
@@ -100,7 +101,7 @@ class TornRows:
         The rest of a row may look like one where numbers may belong to the name of a host, before
         UNREADABLE: then its figures have to be plausible.
         """
-        row = read_row(line, self._layouts)
+        row = whole_row(line, self._layouts)
         is_behind_name = self.held is not None and self.held.line.text.endswith(UNREADABLE)
         if row is not None and is_behind_name and not sample(row).is_plausible():
             return None
@@ -124,7 +125,7 @@ class TornRows:
         if held.row is not None and not _WORD.fullmatch(line.text):
             return None  # what goes on behind a whole row is the rest of its last number
         candidates = self._candidates(held, line.text)
-        read = (read_row(candidate, self._layouts) for candidate in candidates)
+        read = (whole_row(candidate, self._layouts) for candidate in candidates)
         rows = [row for row in read if row is not None]
         whole = [row for row in rows if sample(row).is_plausible()]
         if len({row.cells for row in whole}) == 1:

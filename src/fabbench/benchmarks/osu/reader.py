@@ -33,6 +33,7 @@ from fabbench.benchmarks.tables import (
     unknown_columns,
 )
 from fabbench.catalog.systems import rows_of
+from fabbench.model.log import fact_text
 from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import Match, lazy
 
@@ -125,10 +126,10 @@ def _facts_of_title(match: Match) -> Iterator[tuple[str, str]]:
 def _comment(text: str, execution: Execution) -> Events | None:
     """Return what a comment says: facts, or names of columns; None if it is not OSU's."""
     facts = dict(_facts_of_comment(text))
-    before = execution.record.facts.get("datatype")
-    if "datatype" in facts and before and execution.rows:
+    before = fact_text(execution.record.facts, "datatype")
+    dtype = fact_text(facts, "datatype")
+    if before and execution.rows and dtype not in {"", *before.split(", ")}:
         # -T prints a table per type below one title.
-        dtype = str(facts["datatype"])
         return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
     if "window size: varied" in text:  # -V: a column per window size, which is not read
         return (finding("windows-unread"),)

@@ -11,6 +11,7 @@ from fabbench.benchmarks.commands import as_fact, read_command_line
 from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import rows
+from fabbench.catalog.systems import rows_of
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE, single_spaced
 from fabbench.model.patterns import Match, lazy
@@ -85,14 +86,8 @@ _SETUP = lazy(
     r"(?=\s|$|Device +:|Transport type|Using |Lock-free)"
 )
 _FACTS: Mapping[str, str] = {
-    "Device": "device",
-    "Connection type": "transport",
-    "Link type": "link",
-    "Number of qps": "qps",
-    "Mtu": "mtu",
-    "GID index": "gid_index",
+    row["name"]: row["fact"] for row in rows_of("settings.csv", "fabbench.benchmarks.perftest")
 }
-"""Name in the set-up text → fact."""
 
 # They state the fact of a group's name.
 _STATED = lazy(
@@ -101,17 +96,8 @@ _STATED = lazy(
     r"+: ON|device : \d+))\s*"
 )
 _MEANINGS: Mapping[str, str] = {
-    "4": "local protection error: the memory registration does not cover the buffer",
-    "5": "flushed: the queue pair was already in error, or the other side has exited",
-    "9": "remote invalid request: the other side refuses the operation or its size",
-    "10": "remote access error: the other side's memory or key does not allow it",
-    "12": (
-        "transport retry counter exceeded: the other side does not answer (wrong GID, peer "
-        "down, loss)"
-    ),
-    "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
+    row["status"]: row["meaning"] for row in rows_of("statuses.csv", "fabbench.benchmarks.perftest")
 }
-"""ibv_wc_status → meaning."""
 
 _SMALLEST = 2
 _LARGEST = 1 << 23
@@ -329,8 +315,5 @@ def _flags(word: str) -> tuple[set[str], bool]:
     if word.startswith("--"):
         name = word[2:]
         return {name}, "=" not in name and not _FLAGS.fullmatch(name)
-    match = _SHORT.fullmatch(word)
-    if match is None:
-        return set(), False
-    letters, with_value, value = match.groups()
+    ((letters, with_value, value),) = _SHORT.findall(word)
     return set(letters), bool(with_value and not value)

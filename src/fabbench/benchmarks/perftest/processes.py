@@ -27,7 +27,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import lines, rows
 from fabbench.benchmarks.tables import NEVER, Row
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STEP, NO_STREAM, Finding, Line, Marker, Record, Stream
+from fabbench.model.log import NO_STEP, NO_STREAM, Finding, Line, Marker, Point, Record, Stream
 from fabbench.model.mappings import first_of
 
 _OTHER = {"local": "remote", "remote": "local"}
@@ -186,9 +186,14 @@ class Process(Execution):
         self.stage = max(self.stage, _STAGES.get(kind, Stage.START))
         self.is_side_shown = self.is_side_shown or kind in _SHOWS_SIDE
 
-    def add_event(self, event: Event) -> None:
-        """Add what a line says."""
+    def add_events(self, events: Events) -> Sequence[Point]:
+        """Add what a line says; return the points of a row."""
+        return [point for event in events for point in self._add_event(event)]
+
+    def _add_event(self, event: Event) -> Sequence[Point]:
         match event:
+            case RowLine():
+                return self.add_row(event)
             case Note(kind="gid"):  # one that is an IPv4 address
                 self._check_link_beside_gid()
             case Note():
@@ -200,6 +205,7 @@ class Process(Execution):
                 self.add(Fail(f"{speaker} said: {event.text}"))
             case _:
                 self.add(cast("Statement", event))
+        return ()
 
     def _add_note(self, note: Note) -> None:
         """Add what a note states (`value`), by the kind of its line."""
@@ -307,18 +313,15 @@ class Process(Execution):
 
     # -- rows
 
-    def add_row(self, printed: RowLine) -> LogReadings:
-        """Add a row; return its points: none if it cannot be one of this table."""
-        row = self.read(printed)
-        if row is None:
-            return ()
+    @override
+    def count_row(self, row: Row) -> Sequence[Point]:
         above = self.rows[-1:]  # the last row so far, if there is one
         if self.has_title and above and row.size < above[0].size:
             # Below a title are the rows of one process: this one's heading is missing.
             self._end_rows()
             self.damage(row.line)
             return ()
-        return self.count_row(row)
+        return Execution.count_row(self, row)
 
     @override
     def fits(self, row: Row) -> bool:
@@ -376,19 +379,12 @@ class Terminal:
 
         A line with a kind has notes, and may begin a process.
         """
-        process = self.process
-        may_fail = process is not None
-        events = read_any_line(TABLE, line, process, may_fail=may_fail)
-        if process is not None:
-            match events:
-                case (RowLine() as row,):
-                    return process.add_row(row)
+        may_fail = self.process is not None
+        events = read_any_line(TABLE, line, self.process, may_fail=may_fail)
         notes = [event for event in events or () if isinstance(event, Note)]
-        readings = (
-            self._add_of_kind(line, notes, events or ())
-            if notes
-            else self._add_without_kind(events)
-        )
+        if notes:
+            self._turn_to_process_of(notes[0], line)
+        readings = self._add(events)
         self._note_rule(line.text, notes)
         return readings
 
@@ -401,10 +397,10 @@ class Terminal:
         is_below_rows = process is not None and process.has_header and bool(process.rows)
         self._is_below_rule = lines.RULE.fullmatch(text) is not None and not is_below_rows
 
-    def _add_without_kind(self, events: Events | None) -> LogReadings | None:
-        """Add a line without a kind: a fact, or what is left of a row.
+    def _add(self, events: Events | None) -> LogReadings | None:
+        """Add what a line says to the open process.
 
-        None for one about the next process: the line may be another benchmark's.
+        None for a fact about the next process: the line may be another benchmark's.
         """
         match events:
             case (Ahead((Setting() as stated,)),):
@@ -412,13 +408,11 @@ class Terminal:
                 return None
         if self.process is None or events is None:
             return None
-        for event in events:
-            self.process.add_event(event)
-        return ()
+        return self.process.add_events(events)
 
-    def _add_of_kind(self, line: Line, notes: Sequence[Note], events: Events) -> LogReadings:
-        """Add a line to the process that its kind (the first note) shows; return its points."""
-        kind, value, *_ = notes[0]
+    def _turn_to_process_of(self, note: Note, line: Line) -> None:
+        """Turn to the process that a line with a kind (its first note) is of."""
+        kind, value, *_ = note
         process = self._process_of(kind, value)
         process.reach_stage_of(kind)
         if kind == "header":
@@ -426,13 +420,6 @@ class Terminal:
                 # A table with a rule above it has one below it, too: the end that is expected.
                 process.record.finished = False if self._is_below_rule else None
             process.indented = line.text[:1].isspace()
-        readings: LogReadings = ()
-        for event in events:
-            if isinstance(event, RowLine):
-                readings = process.add_row(event)
-            else:
-                process.add_event(event)
-        return readings
 
     def _process_of(self, kind: str, value: str) -> Process:
         """Return the process that a kind of line is of, which may begin with it.

@@ -3,6 +3,7 @@
 import pytest
 
 from fabbench.benchmarks.events import End, Fail, Header, Note, Setting, Wrong
+from fabbench.benchmarks.executions import whole_row
 from fabbench.benchmarks.nccl.lines import (
     LINE_KINDS,
     Device,
@@ -12,7 +13,7 @@ from fabbench.benchmarks.nccl.lines import (
     read_command,
     read_line,
 )
-from fabbench.benchmarks.nccl.rows import UNNAMED, read_row
+from fabbench.benchmarks.nccl.rows import UNNAMED
 from fabbench.benchmarks.nccl.torn import TornRows
 from fabbench.model.log import Line
 
@@ -80,7 +81,7 @@ def test_a_line_of_another_program_says_nothing_but_may_name_one() -> None:
 @pytest.mark.parametrize("cut", [3, 12, 24, len(ROW) - 2])
 def test_pieces_of_a_row_are_a_row(cut: int) -> None:
     torn = TornRows(UNNAMED)
-    whole = read_row(Line(1, ROW), UNNAMED)
+    whole = whole_row(Line(1, ROW), UNNAMED)
     assert torn.feed(Line(1, ROW[:cut]), closed=False) == ()
     assert torn.feed(Line(2, "of another program"), closed=False) is None
     assert torn.feed(Line(3, ROW[cut:]), closed=False) == (whole,)
