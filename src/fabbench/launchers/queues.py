@@ -142,11 +142,13 @@ class QueueJob(Job):
             return Phase.UNKNOWN
         # The job is over, or no longer known. While its start is awaited, one that has printed
         # something counts as started: `lines` then reads that.
-        has_run = self._awaited and bool(self._lines_of(self._output))
-        return Phase.RUNS if has_run else Phase.OVER
+        if self._awaited and self._lines_of(self._output):
+            return Phase.RUNS
+        return Phase.OVER
 
     def _command(self, words: Sequence[str]) -> Words:
-        return tuple(word.format(job=self._id, own=self._own_output) for word in words)
+        formatted = (word.format(job=self._id, own=self._own_output) for word in words)
+        return tuple(formatted)
 
     @override
     def why_pending(self) -> Explanation | None:
