@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.cluster_fixtures import cluster, jobsets, kwok, mpijobs, namespace
+from tests.support.cluster_fixtures import cluster, jobsets, kwok, mpijobs, namespace, trainjobs
 from tests.support.host_fixtures import lab, labs, mpi
 from tests.support.skypilot_fixtures import skypilot
 from tests.support.store_fixtures import store, stored
@@ -29,6 +29,7 @@ __all__ = [
     "skypilot",
     "store",
     "stored",
+    "trainjobs",
 ]
 
 # Started in the background of a script, or by nohup, what tests start would ignore Ctrl-C or

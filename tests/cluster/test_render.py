@@ -34,8 +34,8 @@ def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
 @pytest.fixture
 def form(request: pytest.FixtureRequest) -> str:
     """A format, whose objects the cluster knows."""
-    if request.param == "jobset":
-        request.getfixturevalue("jobsets")
+    if request.param in {"jobset", "trainjob"}:
+        request.getfixturevalue(f"{request.param}s")
     return str(request.param)
 
 
@@ -75,13 +75,19 @@ def ending(client: Client, job: str) -> set[str]:
             "batch.kubernetes.io/job-completion-index=0",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            "trainjob",
+            "trainjob/fabbench-rendered",
+            "jobset.sigs.k8s.io/jobset-name=fabbench-rendered,"
+            "batch.kubernetes.io/job-completion-index=0",
+            marks=pytest.mark.slow,
+        ),
     ],
     indirect=["form"],
 )
 def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: str) -> None:
     text = rendered(client, form, "--fabric", "ofi-tcp", "--fabric", "tcp")
-    client.kubectl("apply", "--dry-run=server", "-f", "-", given=text)
-    client.kubectl("apply", "-f", "-", given=text)
+    client.kubectl("apply", "--validate=strict", "-f", "-", given=text)
 
     over = processes.eventually(lambda: ending(client, job), 240)
     printed = client.kubectl("logs", "-l", pods, "--tail=-1")

@@ -19,12 +19,11 @@ LOCAL, LAB, SLOW = pytest.mark.local, pytest.mark.lab, pytest.mark.slow
 ENDLESS = ("--env", "STANDIN_ROW_S=0.3", "--env", "STANDIN_HANG_AT=512")
 """Six rows come slowly; whatever happens later, it has not ended then."""
 WORDS = {
-    # PBS's server may tell nothing of a job whose node it has lost.
-    ("pbs", "lose"): "The output ends in step",
-    ("pbs", "cancel"): "Exit_status = 271",
+    ("pbs", "lose"): "Exit_status = -20",
+    ("pbs", "cancel"): "The script was stopped by a signal",
     ("lsf", "lose"): "TERM_ZOMBIE",
     ("lsf", "cancel"): "TERM_OWNER",
-    ("flux", "lose"): "type=node-failure",
+    ("flux", "lose"): "node failure on node1",
     ("flux", "cancel"): "type=cancel",
     ("skypilot", "lose"): "FAILED_DRIVER",
     ("skypilot", "cancel"): "CANCELLED",
@@ -32,6 +31,14 @@ WORDS = {
     ("slurm", "cancel"): "was cancelled",
 }
 """How each system says that it has ended a job."""
+REFUSALS = {
+    "pbs": "Unknown queue",
+    "lsf": "No such queue",
+    "flux": "'nope' is not a valid queue",
+    "skypilot": "No resource satisfying",
+    "slurm": "Requested reservation is invalid",
+}
+"""What each system says of a job that it refuses."""
 CUT_SHORT = {Outcome.TRUNCATED, Outcome.FAILED}
 LAUNCHERS = (
     pytest.param("pbs", marks=LOCAL),
@@ -134,8 +141,7 @@ def test_a_job_that_is_refused_has_the_words_of_the_system(launcher: BatchLaunch
     launcher.refuse()
     with launcher.started(*launcher.refused) as run:
         assert run.ends() == 3, run.err
-    words = ("the queue is full", "No resource satisfying", "Requested reservation is invalid")
-    assert any(each in run.err for each in words)
+    assert REFUSALS[launcher.name] in run.err
     assert launcher.logs == []
 
 

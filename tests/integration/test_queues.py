@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.host_fixtures import STANDIN
 from tests.support.local_runs import fabbench
 from tests.support.paths import FAKE_PROGRAMS
 
@@ -16,15 +17,21 @@ pytestmark = pytest.mark.local
 
 SYSTEMS = ("pbs", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lsf", "flux")))
 RUN = ("--nodes", "1", "--gpus", "2", "--fabric", "p2p", "-b", "8", "-e", "1K", "--repeat", "1")
+PBS = ("run", "nccl", "--on", "pbs", "--bin-dir", str(STANDIN), *RUN)
 
 
-@pytest.fixture(params=SYSTEMS)
-def queue(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have the programs of a batch system on the PATH; return its name."""
+@pytest.fixture(autouse=True)
+def _programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the programs of the batch systems on the PATH."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BATCH", str(tmp_path))
     path = os.environ["PATH"]
     monkeypatch.setenv("PATH", f"{FAKE_PROGRAMS / 'batch'}:{path}")
+
+
+@pytest.fixture(params=SYSTEMS)
+def queue(request: pytest.FixtureRequest) -> str:
+    """Return the name of a batch system."""
     name: str = request.param
     return name
 
@@ -56,3 +63,20 @@ def test_without_the_system_the_check_says_so(
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     done = fabbench(tmp_path, "check", "--on", queue)
     assert done.returncode == 3, done.stdout
+
+
+def test_all_nodes_of_a_job_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = ["localhost", *(f"gpu-{number:04}" for number in range(12))]
+    monkeypatch.setenv("BATCH_HOSTS", " ".join(hosts))
+    done = fabbench(tmp_path, *PBS)
+    assert f"runs on {'+'.join(f'{host}/0*2' for host in hosts)}." in done.stderr
+
+
+def test_a_job_that_ends_at_once_is_explained_by_its_own_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BATCH_WORKDIR", "/nowhere")
+    done = fabbench(tmp_path, *PBS)
+    assert done.returncode == 3, done.stderr
+    assert "/nowhere: No such file or directory" in done.stderr
+    assert not [*tmp_path.glob("fabbench*")]

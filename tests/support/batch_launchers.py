@@ -27,6 +27,17 @@ from tests.support.ssh_runs import STORE
 
 ROW = re.compile(r"^.*?\s(\d+)\s+\d+\s+float\s+sum\s", re.MULTILINE)
 """Of nccl-tests, behind any prefix."""
+_WAITS = {
+    "pbs": "Not Running: Not enough free nodes available",
+    "lsf": "Job is held",
+    "flux": "waits in the queue",
+}
+"""What is said of a job while no node is free."""
+_REFUSALS = {
+    "pbs": "qsub: Unknown queue",
+    "lsf": "nope: No such queue. Job not submitted.",
+    "flux": "flux-batch: ERROR: 'nope' is not a valid queue.",
+}
 _PLAYED = ("--nodes", "1", "--fabric", "p2p", "-b", "8", "-e", "1K", "--repeat", "1")
 
 
@@ -129,10 +140,9 @@ class _Played(BatchLauncher):
 class Queue(_Played):
     """PBS, LSF or Flux: `fake_programs/batch`."""
 
-    waits = "held"
-
     def __init__(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(name, folder, monkeypatch)
+        self.waits = _WAITS[name]
         programs_of_batch = FAKE_PROGRAMS / "batch"
         path = os.environ["PATH"]
         monkeypatch.setenv("BATCH", str(folder))
@@ -147,7 +157,7 @@ class Queue(_Played):
         yield
 
     def refuse(self) -> None:
-        (self.folder / "reject").write_text("the queue is full")
+        (self.folder / "reject").write_text(_REFUSALS[self.name])
 
     def end(self, how: str) -> None:
         run(["batch", how, "1"], check=True)
@@ -155,7 +165,8 @@ class Queue(_Played):
     def _remains(self) -> list[str]:
         jobs = {path.stem for path in self.folder.glob("[0-9]*.sh")}
         ended = {path.stem for path in self.folder.glob("*.end")}
-        outputs = [path.name for path in self.folder.glob("fabbench*.out")]
+        names = [path.name for path in self.folder.iterdir()]
+        outputs = [name for name in names if name.startswith(("fabbench", "flux-"))]
         return [*(f"job {number}" for number in jobs - ended), *outputs]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.kubernetes import Cluster, fakes, missing, operator
 from tests.support.kubernetes import jobsets as jobset_controller
+from tests.support.kubernetes import trainer as trainer_controller
 from tests.support.needed import refuse, strict
 
 
@@ -65,3 +66,12 @@ def jobsets(mpijobs: Cluster) -> Iterator[Cluster]:
     jobset_controller.start(mpijobs)
     yield mpijobs
     jobset_controller.stop(mpijobs)
+
+
+@pytest.fixture(scope="module")
+def trainjobs(jobsets: Cluster) -> Iterator[Cluster]:
+    """Yield the cluster with JobSet's and Trainer's controllers, removed after the module."""
+    need("trainer")
+    trainer_controller.start(jobsets)
+    yield jobsets
+    trainer_controller.stop(jobsets)

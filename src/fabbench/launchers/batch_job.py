@@ -5,7 +5,7 @@ Its output is split into executions again.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -183,7 +183,11 @@ class JobAllocation:
         require_names(source.plan)  # of devices: a job's nodes were not asked for theirs
         self._documents = {self._name: self._rendering.render(redacted(source))}
         lines = self._start(source)
-        first = [*until_started(lines)]
+        first: list[str] = []
+        for line in lines:
+            first.append(line)
+            if MARKER_SIGN in line:
+                break
         self._demux = Demux(chain(first, lines))
 
     def _start(self, source: RenderInput) -> Lines:
@@ -206,14 +210,6 @@ class JobAllocation:
         """End the job if it has not ended."""
         if self._lines is not None:
             self._lines.close()
-
-
-def until_started(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines up to and including the first marker."""
-    for line in lines:
-        yield line
-        if MARKER_SIGN in line:
-            return
 
 
 def longest_s(plan: Plan) -> int:

@@ -12,10 +12,8 @@ from fabbench.model.errors import MachineError
 from fabbench.model.known_messages import Explanation
 from fabbench.model.log import Lines
 
-_LOOK_S = 0.5  # Between two looks at a job
-_SOON_S = 10.0  # How long a job is looked at often: one that starts at once, starts then
-_RARELY_S = 10.0  # Between two looks at a job that has waited for long
-_WAITING_S = 60.0  # After which a job that waits is looked at rarely
+_LOOK_S = 0.5  # Between two looks at a job, at least
+_RARELY_S = 10.0  # At most
 _SILENT_S = 600  # How long a system that does not answer is waited for
 _END_S = 120.0  # How long a cancelled job may take to end
 
@@ -140,10 +138,8 @@ def _report_waiting(job: Job, waited_s: float, reported: str) -> str:
 
 
 def _interval_s(waited_s: float) -> float:
-    """Return how long to wait until a job is looked at again."""
-    if waited_s < _SOON_S:
-        return _LOOK_S
-    return 4 * _LOOK_S if waited_s < _WAITING_S else _RARELY_S
+    """Return how long to wait until a job is looked at again: a tenth of what it has waited."""
+    return min(max(_LOOK_S, waited_s / 10), _RARELY_S)
 
 
 def _end(job: Job) -> None:

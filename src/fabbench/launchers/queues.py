@@ -99,6 +99,8 @@ class QueueJob(Job):
         # What the system showed of it last.
         self._shown = ""
         self._output = f"fabbench-{secrets.token_hex(6)}.out"
+        # What the system itself writes of the job, or its script before it writes into `_output`
+        self._own_output = f"{self._output}.own"
         # Whether its start is waited for: a short job may be over before it is looked at.
         self._awaited = True
 
@@ -116,16 +118,13 @@ class QueueJob(Job):
     def _send(self, document: str) -> None:
         """Submit the document with an output file of its own, and keep the job's id."""
         # A file whose name is known here, and not only in the job
-        batch_script = document.replace(self._record.output, self._output)
-        done = self._login.run(self._record.submit, stdin=batch_script.encode())
+        batch_script = document.replace(self._record.output, self._output).encode()
+        done = self._login.run(self._command(self._record.submit), stdin=batch_script)
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
         if done.status or match is None:
             message = output_text((*done.err, *done.out))
-            command = self._record.submit[0]
-            raise MachineError(
-                f"{self.system} rejected the job: {message}.", hint=f"See {command}."
-            )
+            raise MachineError(f"{self.system} rejected the job: {message}.")
         self._id = match[1]
 
     @override
@@ -143,11 +142,13 @@ class QueueJob(Job):
             return Phase.UNKNOWN
         # The job is over, or no longer known. While its start is awaited, one that has printed
         # something counts as started: `lines` then reads that.
-        has_run = self._awaited and bool(self._lines_after(count=0, whole=False))
-        return Phase.RUNS if has_run else Phase.OVER
+        if self._awaited and self._lines_of(self._output):
+            return Phase.RUNS
+        return Phase.OVER
 
     def _command(self, words: Sequence[str]) -> Words:
-        return tuple(word.format(job=self._id) for word in words)
+        formatted = (word.format(job=self._id, own=self._own_output) for word in words)
+        return tuple(formatted)
 
     @override
     def why_pending(self) -> Explanation | None:
@@ -167,7 +168,7 @@ class QueueJob(Job):
         while not is_over:
             # Asked before the file is read: what it has after the end is all of it.
             is_over = self.phase() is Phase.OVER
-            fresh = self._lines_after(yielded, whole=not is_over)
+            fresh = self._lines_of(self._output, after=yielded, whole=not is_over)
             yield from fresh
             yielded += len(fresh)
             if not fresh:
@@ -177,13 +178,13 @@ class QueueJob(Job):
         if ended := _first_group(self._record.ended, self._shown):
             yield ended  # the system's own words, as `fabbench.evidence` knows them
 
-    def _lines_after(self, count: int, *, whole: bool) -> list[str]:
-        """Return the lines of the output after the first `count`.
+    def _lines_of(self, path: str, after: int = 0, *, whole: bool = False) -> list[str]:
+        """Return the lines of a file after the first so many; none: there is no such file.
 
         `whole`: without a last one that lacks its line break, since more of it may come.
         """
-        start = str(count + 1)
-        argv = ("sh", "-c", _LINES, "sh", start, self._output)
+        start = str(after + 1)
+        argv = ("sh", "-c", _LINES, "sh", start, path)
         *lines, last = self._login.run_idempotent(argv).out
         # `_END` is printed after the file, behind a last line that lacks its line break.
         if last != _END and not whole:
@@ -192,10 +193,8 @@ class QueueJob(Job):
 
     @override
     def reason(self) -> MachineError:
-        return MachineError(
-            f"{self} ended before its script printed anything.",
-            hint=f"The output that {self.system} itself keeps of it may say why.",
-        )
+        said = output_text(self._lines_of(self._own_output))
+        return MachineError(f"{self} ended before its script printed anything: {said}.")
 
     @override
     def cancel(self) -> None:
@@ -204,7 +203,7 @@ class QueueJob(Job):
             if self._id and self.phase() is not Phase.OVER:
                 self._login.run_idempotent(self._command(self._record.cancel))
                 await_end(self)
-            self._login.run_idempotent(("rm", "-f", self._output))
+            self._login.run_idempotent(("rm", "-f", self._output, self._own_output))
         except MachineError as error:
             command = shlex.join(self._command(self._record.cancel))
             where = self._login.name

@@ -58,6 +58,7 @@ class Cluster:
         self.names: Daemon | None = None
         self.operator: Daemon | None = None
         self.jobsets: Daemon | None = None
+        self.trainer: Daemon | None = None
         self._control: Control | None = None
         self._removed: set[str] = set()
         names = [settings.node_name(number) for number in range(self.options.nodes)]
@@ -148,7 +149,7 @@ class Cluster:
         self._log.close()
 
     def _daemons(self) -> Iterator[Daemon]:
-        added = (self.kwok, self.names, self.operator, self.jobsets)
+        added = (self.kwok, self.names, self.operator, self.jobsets, self.trainer)
         yield from (one for one in added if one is not None)
         for node in self.nodes:
             yield from (node.containerd, node.kubelet, node.devices)
@@ -306,7 +307,11 @@ class Cluster:
         Its pods have ended then. The rest of it Kubernetes removes five seconds later, and is not
         waited for: `objects` does not show it any more.
         """
-        makers = {"jobsets": self.jobsets, "mpijobs": self.operator}
+        makers = {
+            "trainjobs": self.trainer,
+            "jobsets": self.jobsets,
+            "mpijobs": self.operator,
+        }
         kinds = [*(kind for kind, maker in makers.items() if maker is not None), "jobs", "pods"]
         for kind in kinds:
             self.api.remove_all(kind, name)
