@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = "3.14"
 OF_HOMEBREW = ("certifi", "cryptography", "numpy", "pydantic")
 """Packages that are formulas of the same name, with all that they need."""
-LINKED = ("libyaml", f"python@{PYTHON}")
-"""Formulas that resources are built with, and run with."""
+LINKED = ("libsodium", "libyaml", f"python@{PYTHON}")
+"""Formulas that resources (pynacl, pyyaml) are built with, and run with."""
 ORIGIN = "https://files.pythonhosted.org/packages/"
 _OWNED = frozenset({"cffi", "pycparser"})
 """What these bring for others, too."""
@@ -40,6 +40,7 @@ class Fabbench < Formula
   sha256 "$digest"
   license "$license"
 
+  depends_on "pkgconf" => :build # for bcrypt
   depends_on "rust" => :build # for bcrypt
 $needed
 $resources

@@ -367,8 +367,13 @@ def test_a_formula_has_what_the_lock_has(checkout: Path) -> None:
     (about,) = re.findall(r'^  desc "(.*)"$', text, re.MULTILINE)
     assert len(about) <= 80
     assert re.fullmatch(r"(?!(?:A|An|The|Fabbench) )[A-Z].*[^.]", about)
-    built_with, *needed = re.findall(r'^  depends_on "(.*?)"', text, re.MULTILINE)
-    assert (built_with, needed) == ("rust", sorted(needed))
+    built_with = re.findall(r'^  depends_on "(.*?)" => :build', text, re.MULTILINE)
+    every = re.findall(r'^  depends_on "(.*?)"', text, re.MULTILINE)
+    needed = every[len(built_with) :]
+    assert every == [*sorted(built_with), *sorted(needed)]
+    assert {"bcrypt", "pynacl", "pyyaml"} <= names
+    assert {"pkgconf", "rust"} <= {*built_with}
+    assert {"libsodium", "libyaml"} <= {*needed}
     if ruby := shutil.which("ruby"):
         subprocess.run([ruby, "-c"], input=text, text=True, check=True)
 

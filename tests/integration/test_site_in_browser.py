@@ -30,6 +30,7 @@ def test_the_search_works_without_a_server_and_fetches_nothing(tmp_path: Path) -
     words += ("--site-dir", str(site))
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     subprocess.run(words, cwd=ROOT, env=environment, check=True)
+    assert [*site.rglob("*.pyc")] == []
     with browser(tmp_path / "profile") as started:
         started.look()
         for page in ("sweep.html", "skills/fabbench-accept/SKILL.html"):
