@@ -156,6 +156,8 @@ class FirstErrors:
         error = ErrorLine(self.number, text)
         if _REPORTS.search(text):
             self._hints.setdefault(ErrorKind.ENDED, error)
+            if _ENDED.search(text):
+                self._said.setdefault(ErrorKind.FOLLOWS, error)
         elif kind is ErrorKind.ORIGIN:
             self.reasons[_PROGRAM] = self._start_of_incident or error
         else:  # what goes on, whatever its form, did not end the program
@@ -173,8 +175,9 @@ class FirstErrors:
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
-        self._is_report = True
+        self._is_report = not _SPECIFIC.search(text)
         self.read(text)
+        self._is_report = True
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
