@@ -10,14 +10,15 @@ What ranks above what, of the lines that a program, its libraries and its launch
 5. It follows from the end of another process. Words of an error count more only above it.
 6. The program goes on, as the line says itself.
 
-Of one rank, the first line counts. What is printed once a process goes on, or many lines without
+Of one rank, the first line counts: by the times in the lines, where they have some. What is printed once a process goes on, or many lines without
 an error, take back what stands above. `error_forms.csv` has the forms, each with an example.
 """
 
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fabbench.catalog.systems import rows_of
 from fabbench.model.patterns import lazy
@@ -65,11 +66,14 @@ _PARAGRAPH = lazy(r"  \S")
 """A line that prose sets off from the rest, if the one above is empty."""
 _FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfailed\s*$)\S)?")
 """A frame of MPICH's error stack; it may say more than that a call failed."""
+_TIME = lazy(r"[\d/.-]{3,10}[T ]\d\d:\d\d:\d\d[.,]\d+")
+"""A date, and a time with parts of seconds: ranks print into one log, and may be late."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
 _STACK = "stack"
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class ErrorKind(IntEnum):
@@ -150,19 +154,17 @@ class FirstErrors:
         error that stand with it say more than it does.
         """
         self._join_incident()
-        if _PROGRAM in self.reasons:  # the first counts
-            return
         kind = ErrorKind.ORIGIN if is_announced else _kind_of_error(text)
         error = ErrorLine(self.number, text)
         if _REPORTS.search(text):
             self._hints.setdefault(ErrorKind.ENDED, error)
             if _ENDED.search(text):
-                self._said.setdefault(ErrorKind.FOLLOWS, error)
+                _keep_first(self._said, ErrorKind.FOLLOWS, error)
         elif kind is ErrorKind.ORIGIN:
-            self.reasons[_PROGRAM] = self._start_of_incident or error
+            _keep_first(self.reasons, _PROGRAM, self._start_of_incident or error)
         else:  # what goes on, whatever its form, did not end the program
             kept = self._hints if kind is ErrorKind.GOES_ON else self._said
-            kept.setdefault(kind, error)
+            _keep_first(kept, kind, error)
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
@@ -297,6 +299,20 @@ class FirstErrors:
         """Return whether the text ends with what a program said of its end."""
         has_said_why = _PROGRAM in self.reasons or bool(self._said)
         return has_said_why and self._quiet_lines <= _LAST
+
+
+def _keep_first(kept: dict[_Key, ErrorLine], key: _Key, error: ErrorLine) -> None:
+    """Keep an error that is the first of its key: by the times in lines, or as they stand."""
+    known = kept.get(key)
+    if known is None or printed_before(error.text, known.text):
+        kept[key] = error
+
+
+def printed_before(text: str, other: str) -> bool:
+    """Return whether a line was printed before another one, by the times in both, alike."""
+    times = [match[0] for match in map(_TIME.search, (text, other)) if match]
+    lengths = {*map(len, times)}
+    return len(times) == 2 and len(lengths) == 1 and times[0] < times[1]
 
 
 def follows(text: str) -> bool:

@@ -155,7 +155,10 @@ def _with_first_error(log: Log, record: Record) -> Log:
     if errors and (not line or says_less(line)):
         return log
     known_ones = _without(log.findings, unexplained)
-    return replace(log, findings=(*known_ones, _first_error(log, line)))
+    first = _first_error(log, line)
+    if any(each.code == first.code for each in known_ones):  # another line says the same
+        return log
+    return replace(log, findings=(*known_ones, first))
 
 
 def _is_overcome(hint: str, errors: Sequence[Cause]) -> bool:
