@@ -54,6 +54,8 @@ _SPECIFIC = pattern_of("specific")
 _DEATH = pattern_of("death")
 _USUAL_END = pattern_of("usual end")
 _OF_STACK = pattern_of("of a stack")
+_NOTICE = pattern_of("notice")
+_LEFT_OUT = pattern_of("left out")
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
@@ -123,6 +125,8 @@ class FirstErrors:
     """The first words of an error among the lines that stand together."""
     _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
+    _rule: int = 0
+    """Number of the last rule."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
     death: ErrorLine | None = None
@@ -145,7 +149,11 @@ class FirstErrors:
         if process == _PROGRAM:
             self._said.clear()
             self.reasons.pop(_STACK, None)
-        self._quiet_lines = max(self._quiet_lines, _LAST + 1)  # so that `is_last` does not hold
+        self._goes_on_below()
+
+    def _goes_on_below(self) -> None:
+        """Note that what has been read is not the last of a program."""
+        self._quiet_lines = max(self._quiet_lines, _LAST + 1)
 
     def gave_up(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up.
@@ -190,6 +198,7 @@ class FirstErrors:
         frame = _FRAME.match(text)
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
+            self._rule = self.number
         elif frame is not None:
             self._read_frame(text, says=frame["says"])
         elif self._is_announced or may_be_error:
@@ -197,7 +206,7 @@ class FirstErrors:
         elif _OF_STACK.match(text):  # it belongs to the error above
             self._last_of_incident = self.number
         else:
-            self._count_quiet_line()
+            self._count_quiet_line(text)
         self._above = text
 
     def _read_death(self, text: str) -> None:
@@ -229,6 +238,14 @@ class FirstErrors:
         elif not self._is_report:
             self._read_words(text)
 
+    def _forget_notice(self) -> None:
+        """Forget the words of a notice: since the last rule, up to the next one."""
+        self._is_report = True
+        self._start_of_incident = None
+        for kind, hint in tuple(self._hints.items()):
+            if hint.number > self._rule:
+                del self._hints[kind]
+
     def _says_why(self, text: str) -> bool:
         # In a report of another program's end every line may have the level of an error.
         is_logged = not self._is_report and _LEVEL.search(text)
@@ -236,12 +253,13 @@ class FirstErrors:
 
     def _read_words(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
-        is_error = _WORDS.search(text) or _ENDED.search(text)
-        if is_error and not _ADVICE.search(text):
+        if _NOTICE.search(text):
+            self._forget_notice()
+        elif _ADVICE.search(text) or not (_WORDS.search(text) or _ENDED.search(text)):
+            self._count_quiet_line(text)
+        else:
             self._join_incident()
             self._keep_words(text)
-        else:
-            self._count_quiet_line()
 
     def _keep_words(self, text: str) -> None:
         """Keep a line that has words of an error, as what it says least."""
@@ -263,9 +281,11 @@ class FirstErrors:
             self._start_of_incident = None
         self._last_of_incident = self.number
 
-    def _count_quiet_line(self) -> None:
+    def _count_quiet_line(self, text: str) -> None:
         """Count a line without an error; after many, the program went on."""
         self._quiet_lines += 1
+        if _LEFT_OUT.search(text):
+            self._goes_on_below()
         if self._quiet_lines > _OVERCOME_AFTER:
             self.forget_warnings(_PROGRAM)  # also of a program that said why it gave up
             self._hints.clear()
@@ -310,9 +330,16 @@ def _keep_first(kept: dict[_Key, ErrorLine], key: _Key, error: ErrorLine) -> Non
 
 def printed_before(text: str, other: str) -> bool:
     """Return whether a line was printed before another one, by the times in both, alike."""
-    times = [match[0] for match in map(_TIME.search, (text, other)) if match]
-    lengths = {*map(len, times)}
-    return len(times) == 2 and len(lengths) == 1 and times[0] < times[1]
+    time = _time_in(text)
+    of_other = _time_in(other)
+    are_alike = len(time) == len(of_other)
+    return are_alike and time < of_other
+
+
+def _time_in(text: str) -> str:
+    """Return the time that a line has; empty: it has none."""
+    match = _TIME.search(text)
+    return match[0] if match else ""
 
 
 def follows(text: str) -> bool:
