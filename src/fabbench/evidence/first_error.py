@@ -15,10 +15,9 @@ an error, take back what stands above. `error_forms.csv` has the forms, each wit
 """
 
 import re
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
 from fabbench.model.patterns import lazy
@@ -72,10 +71,9 @@ _TIME = lazy(r"[\d/.-]{3,10}[T ]\d\d:\d\d:\d\d[.,]\d+")
 """A date, and a time with parts of seconds: ranks print into one log, and may be late."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
-_MOST_PROCESSES = 100
+_MOST_KEPT = 200
 _PROGRAM = "program"
 _STACK = "stack"
-_Key = TypeVar("_Key", bound=Hashable)
 
 
 class ErrorKind(IntEnum):
@@ -102,15 +100,11 @@ class FirstErrors:
 
     number: int = 0
     """That of the line that is being read."""
-    reasons: dict[str, ErrorLine] = field(default_factory=dict)
-    """Process of NCCL → its first warning since its last progress.
+    kept: dict[tuple[ErrorKind, str], ErrorLine] = field(default_factory=dict)
+    """What it says, and of whom → the first line that by its form ends a program.
 
-    Also of the program: the first line that says why it, or a library, gave up.
+    Of a process of NCCL: its first warning since its last progress.
     """
-    echoes: dict[str, ErrorLine] = field(default_factory=dict)
-    """Process → its first warning that only follows from the end of another process."""
-    _said: dict[ErrorKind, ErrorLine] = field(default_factory=dict)
-    """The first lines that by their form end a program, and do not say why, by what they say."""
     _last_frame: int = 0
     """Number of the last frame of the first error stack."""
     _above: str = ""
@@ -138,17 +132,14 @@ class FirstErrors:
 
     def keep_warning(self, process: str, message: str) -> None:
         """Keep a warning of a process of NCCL, if it is the first since its last progress."""
-        kept = self.echoes if follows(message) else self.reasons
-        if len(kept) < _MOST_PROCESSES:
-            kept.setdefault(process, ErrorLine(self.number, message))
+        kind = ErrorKind.FOLLOWS if follows(message) else ErrorKind.ORIGIN
+        if len(self.kept) < _MOST_KEPT:
+            self.kept.setdefault((kind, process), ErrorLine(self.number, message))
 
     def forget_warnings(self, process: str) -> None:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
-        self.reasons.pop(process, None)
-        self.echoes.pop(process, None)
-        if process == _PROGRAM:
-            self._said.clear()
-            self.reasons.pop(_STACK, None)
+        for kind in ErrorKind:
+            self.kept.pop((kind, process), None)
         self._goes_on_below()
 
     def _goes_on_below(self) -> None:
@@ -167,19 +158,27 @@ class FirstErrors:
         if _REPORTS.search(text):
             self._hints.setdefault(ErrorKind.ENDED, error)
             if _ENDED.search(text):
-                _keep_first(self._said, ErrorKind.FOLLOWS, error)
+                self._keep(ErrorKind.FOLLOWS, error)
+        elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
+            self._hints.setdefault(kind, error)
         elif kind is ErrorKind.ORIGIN:
-            _keep_first(self.reasons, _PROGRAM, self._start_of_incident or error)
-        else:  # what goes on, whatever its form, did not end the program
-            kept = self._hints if kind is ErrorKind.GOES_ON else self._said
-            _keep_first(kept, kind, error)
+            self._keep(kind, self._start_of_incident or error)
+        else:
+            self._keep(kind, error)
+
+    def _keep(self, kind: ErrorKind, error: ErrorLine) -> None:
+        """Keep what ends the program, if it is the first: by the times in the lines, if any."""
+        known = self.kept.get((kind, _PROGRAM))
+        if known is None or printed_before(error.text, known.text):
+            self.kept[kind, _PROGRAM] = error
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
         goes_on_below = self.number == self._last_frame + 1
-        if says and (goes_on_below or _STACK not in self.reasons):
+        of_stack = ErrorKind.ORIGIN, _STACK
+        if says and (goes_on_below or of_stack not in self.kept):
             self._join_incident()
-            self.reasons[_STACK] = self._start_of_incident or ErrorLine(self.number, text)
+            self.kept[of_stack] = self._start_of_incident or ErrorLine(self.number, text)
             self._last_frame = self.number
         self._last_of_incident = self.number
 
@@ -288,6 +287,7 @@ class FirstErrors:
             self._goes_on_below()
         if self._quiet_lines > _OVERCOME_AFTER:
             self.forget_warnings(_PROGRAM)  # also of a program that said why it gave up
+            self.forget_warnings(_STACK)
             self._hints.clear()
 
     @property
@@ -301,31 +301,21 @@ class FirstErrors:
 
         What follows from another process's end does not, unless nothing stands before it.
         """
-        if self.reasons:
-            return min(self.reasons.values()).text.strip()  # that of the lowest line number
-        said = dict(self._said)
-        if self.echoes:
-            echo = min(self.echoes.values())
-            said[ErrorKind.FOLLOWS] = min(echo, said.get(ErrorKind.FOLLOWS, echo))
-        if not said:
+        if not self.kept:
             return ""
-        least = min(said)
-        error = said[least]
+        least, _ = min(self.kept)
+        error = min(line for (kind, _), line in self.kept.items() if kind is least)
+        if least is ErrorKind.ORIGIN:
+            return error.text.strip()
         words = self._hints.get(ErrorKind.WORDS, error)
         # What follows is first where it is; anything else says less than words of an error.
-        return (min(words, error) if least is ErrorKind.FOLLOWS else words).text.strip()
+        first = min(words, error) if least is ErrorKind.FOLLOWS else words
+        return first.text.strip()
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
-        has_said_why = _PROGRAM in self.reasons or bool(self._said)
-        return has_said_why and self._quiet_lines <= _LAST
-
-
-def _keep_first(kept: dict[_Key, ErrorLine], key: _Key, error: ErrorLine) -> None:
-    """Keep an error that is the first of its key: by the times in lines, or as they stand."""
-    known = kept.get(key)
-    if known is None or printed_before(error.text, known.text):
-        kept[key] = error
+        speakers = {speaker for _, speaker in self.kept}
+        return _PROGRAM in speakers and self._quiet_lines <= _LAST
 
 
 def printed_before(text: str, other: str) -> bool:
