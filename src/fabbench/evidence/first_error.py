@@ -153,7 +153,7 @@ class FirstErrors:
         error that stand with it say more than it does.
         """
         self._join_incident()
-        kind = ErrorKind.ORIGIN if is_announced else _kind_of_error(text)
+        kind = ErrorKind.ORIGIN if is_announced else kind_of_error(text)
         error = ErrorLine(self.number, text)
         if _REPORTS.search(text):
             self._hints.setdefault(ErrorKind.ENDED, error)
@@ -263,7 +263,7 @@ class FirstErrors:
     def _keep_words(self, text: str) -> None:
         """Keep a line that has words of an error, as what it says least."""
         # No origin: that takes the form of an error.
-        kind = max(_kind_of_error(text), ErrorKind.WORDS)
+        kind = max(kind_of_error(text), ErrorKind.WORDS)
         is_report = _REPORTS.search(text)
         if is_report and not _SPECIFIC.search(text):
             kind = max(kind, ErrorKind.VAGUE)
@@ -339,7 +339,7 @@ def follows(text: str) -> bool:
 
 def says_little(text: str) -> bool:
     """Return whether a line about an error does not say why: others say more, if they are known."""
-    return _kind_of_error(text) > ErrorKind.WORDS
+    return kind_of_error(text) > ErrorKind.WORDS
 
 
 def goes_on(text: str) -> bool:
@@ -347,7 +347,7 @@ def goes_on(text: str) -> bool:
     return _GOES_ON.search(text) is not None
 
 
-def _kind_of_error(text: str) -> ErrorKind:
+def kind_of_error(text: str) -> ErrorKind:
     """Return what a line about an error says of a death, as if it had the form of an error."""
     if follows(text):
         return ErrorKind.FOLLOWS
