@@ -10,7 +10,7 @@ What ranks above what, of the lines that a program, its libraries and its launch
 5. It follows from the end of another process. Words of an error count more only above it.
 6. The program goes on, as the line says itself.
 
-Of one rank, the first line counts. What is printed once a process goes on, or many lines without
+Of one rank, the first line counts: by the times in the lines, where they have some. What is printed once a process goes on, or many lines without
 an error, take back what stands above. `error_forms.csv` has the forms, each with an example.
 """
 
@@ -53,6 +53,8 @@ _SPECIFIC = pattern_of("specific")
 _DEATH = pattern_of("death")
 _USUAL_END = pattern_of("usual end")
 _OF_STACK = pattern_of("of a stack")
+_NOTICE = pattern_of("notice")
+_LEFT_OUT = pattern_of("left out")
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
@@ -65,9 +67,11 @@ _PARAGRAPH = lazy(r"  \S")
 """A line that prose sets off from the rest, if the one above is empty."""
 _FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfailed\s*$)\S)?")
 """A frame of MPICH's error stack; it may say more than that a call failed."""
+_TIME = lazy(r"[\d/.-]{3,10}[T ]\d\d:\d\d:\d\d[.,]\d+")
+"""A date, and a time with parts of seconds: ranks print into one log, and may be late."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
-_MOST_PROCESSES = 100
+_MOST_KEPT = 200
 _PROGRAM = "program"
 _STACK = "stack"
 
@@ -96,15 +100,11 @@ class FirstErrors:
 
     number: int = 0
     """That of the line that is being read."""
-    reasons: dict[str, ErrorLine] = field(default_factory=dict)
-    """Process of NCCL → its first warning since its last progress.
+    kept: dict[tuple[ErrorKind, str], ErrorLine] = field(default_factory=dict)
+    """What it says, and of whom → the first line that by its form ends a program.
 
-    Also of the program: the first line that says why it, or a library, gave up.
+    Of a process of NCCL: its first warning since its last progress.
     """
-    echoes: dict[str, ErrorLine] = field(default_factory=dict)
-    """Process → its first warning that only follows from the end of another process."""
-    _said: dict[ErrorKind, ErrorLine] = field(default_factory=dict)
-    """The first lines that by their form end a program, and do not say why, by what they say."""
     _last_frame: int = 0
     """Number of the last frame of the first error stack."""
     _above: str = ""
@@ -119,6 +119,8 @@ class FirstErrors:
     """The first words of an error among the lines that stand together."""
     _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
+    _rule: int = 0
+    """Number of the last rule."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
     death: ErrorLine | None = None
@@ -130,18 +132,19 @@ class FirstErrors:
 
     def keep_warning(self, process: str, message: str) -> None:
         """Keep a warning of a process of NCCL, if it is the first since its last progress."""
-        kept = self.echoes if follows(message) else self.reasons
-        if len(kept) < _MOST_PROCESSES:
-            kept.setdefault(process, ErrorLine(self.number, message))
+        kind = ErrorKind.FOLLOWS if follows(message) else ErrorKind.ORIGIN
+        if len(self.kept) < _MOST_KEPT:
+            self.kept.setdefault((kind, process), ErrorLine(self.number, message))
 
     def forget_warnings(self, process: str) -> None:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
-        self.reasons.pop(process, None)
-        self.echoes.pop(process, None)
-        if process == _PROGRAM:
-            self._said.clear()
-            self.reasons.pop(_STACK, None)
-        self._quiet_lines = max(self._quiet_lines, _LAST + 1)  # so that `is_last` does not hold
+        for kind in ErrorKind:
+            self.kept.pop((kind, process), None)
+        self._goes_on_below()
+
+    def _goes_on_below(self) -> None:
+        """Note that what has been read is not the last of a program."""
+        self._quiet_lines = max(self._quiet_lines, _LAST + 1)
 
     def gave_up(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up.
@@ -150,31 +153,40 @@ class FirstErrors:
         error that stand with it say more than it does.
         """
         self._join_incident()
-        if _PROGRAM in self.reasons:  # the first counts
-            return
-        kind = ErrorKind.ORIGIN if is_announced else _kind_of_error(text)
+        kind = ErrorKind.ORIGIN if is_announced else kind_of_error(text)
         error = ErrorLine(self.number, text)
         if _REPORTS.search(text):
             self._hints.setdefault(ErrorKind.ENDED, error)
+            if _ENDED.search(text):
+                self._keep(ErrorKind.FOLLOWS, error)
+        elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
+            self._hints.setdefault(kind, error)
         elif kind is ErrorKind.ORIGIN:
-            self.reasons[_PROGRAM] = self._start_of_incident or error
-        else:  # what goes on, whatever its form, did not end the program
-            kept = self._hints if kind is ErrorKind.GOES_ON else self._said
-            kept.setdefault(kind, error)
+            self._keep(kind, self._start_of_incident or error)
+        else:
+            self._keep(kind, error)
+
+    def _keep(self, kind: ErrorKind, error: ErrorLine) -> None:
+        """Keep what ends the program, if it is the first: by the times in the lines, if any."""
+        known = self.kept.get((kind, _PROGRAM))
+        if known is None or printed_before(error.text, known.text):
+            self.kept[kind, _PROGRAM] = error
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
         goes_on_below = self.number == self._last_frame + 1
-        if says and (goes_on_below or _STACK not in self.reasons):
+        of_stack = ErrorKind.ORIGIN, _STACK
+        if says and (goes_on_below or of_stack not in self.kept):
             self._join_incident()
-            self.reasons[_STACK] = self._start_of_incident or ErrorLine(self.number, text)
+            self.kept[of_stack] = self._start_of_incident or ErrorLine(self.number, text)
             self._last_frame = self.number
         self._last_of_incident = self.number
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
-        self._is_report = True
+        self._is_report = not _SPECIFIC.search(text)
         self.read(text)
+        self._is_report = True
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
@@ -185,6 +197,7 @@ class FirstErrors:
         frame = _FRAME.match(text)
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
+            self._rule = self.number
         elif frame is not None:
             self._read_frame(text, says=frame["says"])
         elif self._is_announced or may_be_error:
@@ -192,7 +205,7 @@ class FirstErrors:
         elif _OF_STACK.match(text):  # it belongs to the error above
             self._last_of_incident = self.number
         else:
-            self._count_quiet_line()
+            self._count_quiet_line(text)
         self._above = text
 
     def _read_death(self, text: str) -> None:
@@ -224,6 +237,14 @@ class FirstErrors:
         elif not self._is_report:
             self._read_words(text)
 
+    def _forget_notice(self) -> None:
+        """Forget the words of a notice: since the last rule, up to the next one."""
+        self._is_report = True
+        self._start_of_incident = None
+        for kind, hint in tuple(self._hints.items()):
+            if hint.number > self._rule:
+                del self._hints[kind]
+
     def _says_why(self, text: str) -> bool:
         # In a report of another program's end every line may have the level of an error.
         is_logged = not self._is_report and _LEVEL.search(text)
@@ -231,17 +252,18 @@ class FirstErrors:
 
     def _read_words(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
-        is_error = _WORDS.search(text) or _ENDED.search(text)
-        if is_error and not _ADVICE.search(text):
+        if _NOTICE.search(text):
+            self._forget_notice()
+        elif _ADVICE.search(text) or not (_WORDS.search(text) or _ENDED.search(text)):
+            self._count_quiet_line(text)
+        else:
             self._join_incident()
             self._keep_words(text)
-        else:
-            self._count_quiet_line()
 
     def _keep_words(self, text: str) -> None:
         """Keep a line that has words of an error, as what it says least."""
         # No origin: that takes the form of an error.
-        kind = max(_kind_of_error(text), ErrorKind.WORDS)
+        kind = max(kind_of_error(text), ErrorKind.WORDS)
         is_report = _REPORTS.search(text)
         if is_report and not _SPECIFIC.search(text):
             kind = max(kind, ErrorKind.VAGUE)
@@ -258,11 +280,14 @@ class FirstErrors:
             self._start_of_incident = None
         self._last_of_incident = self.number
 
-    def _count_quiet_line(self) -> None:
+    def _count_quiet_line(self, text: str) -> None:
         """Count a line without an error; after many, the program went on."""
         self._quiet_lines += 1
+        if _LEFT_OUT.search(text):
+            self._goes_on_below()
         if self._quiet_lines > _OVERCOME_AFTER:
             self.forget_warnings(_PROGRAM)  # also of a program that said why it gave up
+            self.forget_warnings(_STACK)
             self._hints.clear()
 
     @property
@@ -276,24 +301,35 @@ class FirstErrors:
 
         What follows from another process's end does not, unless nothing stands before it.
         """
-        if self.reasons:
-            return min(self.reasons.values()).text.strip()  # that of the lowest line number
-        said = dict(self._said)
-        if self.echoes:
-            echo = min(self.echoes.values())
-            said[ErrorKind.FOLLOWS] = min(echo, said.get(ErrorKind.FOLLOWS, echo))
-        if not said:
+        if not self.kept:
             return ""
-        least = min(said)
-        error = said[least]
+        least, _ = min(self.kept)
+        error = min(line for (kind, _), line in self.kept.items() if kind is least)
+        if least is ErrorKind.ORIGIN:
+            return error.text.strip()
         words = self._hints.get(ErrorKind.WORDS, error)
         # What follows is first where it is; anything else says less than words of an error.
-        return (min(words, error) if least is ErrorKind.FOLLOWS else words).text.strip()
+        first = min(words, error) if least is ErrorKind.FOLLOWS else words
+        return first.text.strip()
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
-        has_said_why = _PROGRAM in self.reasons or bool(self._said)
-        return has_said_why and self._quiet_lines <= _LAST
+        speakers = {speaker for _, speaker in self.kept}
+        return _PROGRAM in speakers and self._quiet_lines <= _LAST
+
+
+def printed_before(text: str, other: str) -> bool:
+    """Return whether a line was printed before another one, by the times in both, alike."""
+    time = _time_in(text)
+    of_other = _time_in(other)
+    are_alike = len(time) == len(of_other)
+    return are_alike and time < of_other
+
+
+def _time_in(text: str) -> str:
+    """Return the time that a line has; empty: it has none."""
+    match = _TIME.search(text)
+    return match[0] if match else ""
 
 
 def follows(text: str) -> bool:
@@ -303,7 +339,7 @@ def follows(text: str) -> bool:
 
 def says_little(text: str) -> bool:
     """Return whether a line about an error does not say why: others say more, if they are known."""
-    return _kind_of_error(text) > ErrorKind.WORDS
+    return kind_of_error(text) > ErrorKind.WORDS
 
 
 def goes_on(text: str) -> bool:
@@ -311,7 +347,7 @@ def goes_on(text: str) -> bool:
     return _GOES_ON.search(text) is not None
 
 
-def _kind_of_error(text: str) -> ErrorKind:
+def kind_of_error(text: str) -> ErrorKind:
     """Return what a line about an error says of a death, as if it had the form of an error."""
     if follows(text):
         return ErrorKind.FOLLOWS

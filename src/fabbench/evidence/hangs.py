@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
+from fabbench.evidence.first_error import printed_before
 from fabbench.evidence.known_errors import finding
 from fabbench.model.literals import prefilter
 from fabbench.model.log import Finding, Severity
@@ -221,6 +222,11 @@ class Hangs:
         if not self.has_ras_table:
             self.has_ras_table = _RAS_ROW.search(text) is not None
 
+    def _keep_line(self, text: str) -> None:
+        """Keep the first line that shows a rank that waits: ranks may print theirs late."""
+        if not self.line or printed_before(text, self.line):
+            self.line = text.strip()
+
     def _read_watchdog(self, text: str) -> None:
         """Keep what a rank waits for: of which group it is, only a later status says."""
         match = _WAIT.search(text)
@@ -228,7 +234,7 @@ class Hangs:
             begun = text.rstrip()
             self._wrapped = begun if begun.endswith(_WRAPPED_AT) else ""
             return
-        self.line = self.line or text.strip()
+        self._keep_line(text)
         number = int(match["number"] or 0)  # 0: not printed
         waited = match["waited"] or match["limit"]  # in milliseconds; else the limit
         state = RankState(waits_for=number)
@@ -253,7 +259,7 @@ class Hangs:
         state.started = int(match["started"])
         timed_out_at = _AT_WORK.search(text)  # says itself what the rank waits for
         if timed_out_at is not None:
-            self.line = self.line or text.strip()
+            self._keep_line(text)
             state.waits_for = int(timed_out_at["number"])
         if wait is not None:
             _add_wait(state, wait)
@@ -270,7 +276,7 @@ class Hangs:
     def _read_heartbeat(self, text: str, match: Match) -> None:
         # The watchdog of a rank made no progress; `queued`: the collectives that it still watches;
         # `stuck`: for how many seconds.
-        self.line = self.line or text.strip()
+        self._keep_line(text)
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
         rank = _rank_that_printed(text)
@@ -282,7 +288,7 @@ class Hangs:
             state.queued = int(match["queued"])
 
     def _read_rendezvous(self, text: str, match: Match) -> None:
-        self.line = self.line or text.strip()
+        self._keep_line(text)
         call = match["call"].strip() or "a rendezvous"
         self.rendezvous = (
             f"XLA: {match['arrived']} of {match['expected']} threads arrived at {call}"

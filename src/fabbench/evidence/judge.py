@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
-from fabbench.evidence.first_error import follows, goes_on, says_little
+from fabbench.evidence.first_error import follows, says_little
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
@@ -55,8 +55,6 @@ _FABRIC_OF_LINK = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "
 _SETTLED = frozenset({"network", "nics", "devices"})
 """Facts that no longer change once a library has printed them."""
 
-_REASON = lazy(r"\w\(\d+\)\.*: (?!.*\bfailed$)")
-"""A frame of MPICH's error stack that says more than that a call failed."""
 _QUOTES_ALIKE = 150
 """Characters in which two quotes of one line are alike, wherever each was cut."""
 
@@ -148,20 +146,17 @@ def _with_first_error(log: Log, record: Record) -> Log:
         return log
     are_reports = all(each.is_report for each in errors)
     # That a process ended does not say why: any words of an error say more.
-    if not line and are_reports and not _is_overcome(record.hint, errors):
+    if not line and are_reports:
         line = quoted(record.hint)
     # A line that only follows, or says no more than that it failed, says less than a known error.
     says_less = follows if are_reports else says_little
     if errors and (not line or says_less(line)):
         return log
     known_ones = _without(log.findings, unexplained)
-    return replace(log, findings=(*known_ones, _first_error(log, line)))
-
-
-def _is_overcome(hint: str, errors: Sequence[Cause]) -> bool:
-    """Return whether what a program goes on after says less than an error stack of MPI."""
-    lines = [each.finding.line for each in errors]
-    return goes_on(hint) and any(map(_REASON.search, lines))
+    first = _first_error(log, line)
+    if any(each.code == first.code for each in known_ones):  # another line says the same
+        return log
+    return replace(log, findings=(*known_ones, first))
 
 
 def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:

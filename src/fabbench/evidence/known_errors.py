@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from fabbench.evidence.first_error import kind_of_error
 from fabbench.model import records
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
@@ -128,17 +129,6 @@ _FRAME = lazy(r"\w+\(\d+\)\.*: *\S")
 """A frame of MPICH's error stack with a reason; the innermost comes last."""
 _STACK = lazy(rf"(?:(?:: Other MPI error)?, error stack:|: {_FRAME.pattern}).*")
 _GAVE_UP = lazy(r"Parser function exited with Error")
-_EFFECTS = lazy(
-    rf"({_GAVE_UP.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection "
-    r"closed|failed to connect"
-    r"|nvshmem initialization failed|Failed to (?:exchange|complete run_iter)|Couldn't read "
-    r"remote address"
-    r"|Unable to read to socket|status[- ](?:\D* \()?5\b)|(Completion with )"
-)
-"""What follows from another error of the program, or of the other side.
-
-The last group says least.
-"""
 _LONGEST = 500
 """Characters of a message that are quoted."""
 
@@ -205,16 +195,8 @@ def by_cause(failures: Sequence[str]) -> list[str]:
     What only follows, from it or from the other side, comes last. A prefix that only says that the
     program gave up is left out.
     """
-    return sorted(
-        (re.sub(f"{_GAVE_UP.pattern}: ", "", each) for each in failures), key=_effect_rank
-    )
-
-
-def _effect_rank(failure: str) -> int:
-    """Return 0 for a cause, 1 for what follows from one, and 2 for what says least."""
-    match = _EFFECTS.search(failure)
-    # The second group of the pattern is what says least.
-    return match.lastindex or 0 if match else 0
+    causes_alone = (re.sub(f"{_GAVE_UP.pattern}: ", "", each) for each in failures)
+    return sorted(causes_alone, key=kind_of_error)
 
 
 def fatal_message(text: str) -> Message | None:

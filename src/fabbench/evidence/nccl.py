@@ -188,7 +188,7 @@ class Evidence:
         """
         self.debugging = True
         head = message[:HEAD]
-        if (self.errors.reasons or self.errors.echoes) and not warning:
+        if self.errors.kept and not warning:
             self._forget_if_it_goes_on(message, head, origin)
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if head == CHANNEL and _carrier_of_channel(message) in self.endings:
