@@ -80,3 +80,11 @@ def test_a_job_that_ends_at_once_is_explained_by_its_own_output(
     assert done.returncode == 3, done.stderr
     assert "/nowhere: No such file or directory" in done.stderr
     assert not [*tmp_path.glob("fabbench*")]
+
+
+def test_a_server_may_keep_no_history_of_jobs(tmp_path: Path) -> None:
+    """As PBS's do by default: it then knows no job that is over."""
+    Path("no-history").touch()
+    done = fabbench(tmp_path, *PBS)
+    assert done.returncode == 0, done.stderr
+    assert not [*tmp_path.glob("fabbench*")]
