@@ -42,7 +42,7 @@ SETS = (
     "tenth",
     "eleventh",
     "twelfth",
-    "thirteenth",
+    "thirteenth", "fourteenth", "fifteenth",
 )
 CASES = [case for name in SETS for case in cases(name)]
 
