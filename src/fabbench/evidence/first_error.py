@@ -10,7 +10,7 @@ What ranks above what, of the lines that a program, its libraries and its launch
 5. It follows from the end of another process. Words of an error count more only above it.
 6. The program goes on, as the line says itself.
 
-Of one rank, the first line counts: by the times in the lines, where they have some. What is printed once a process goes on, or many lines without
+Of one rank, the first line counts. What is printed once a process goes on, or many lines without
 an error, take back what stands above. `error_forms.csv` has the forms, each with an example.
 """
 
@@ -119,8 +119,6 @@ class FirstErrors:
     """The first words of an error among the lines that stand together."""
     _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
-    _rule: int = 0
-    """Number of the last rule."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
     death: ErrorLine | None = None
@@ -140,11 +138,7 @@ class FirstErrors:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
         for kind in ErrorKind:
             self.kept.pop((kind, process), None)
-        self._goes_on_below()
-
-    def _goes_on_below(self) -> None:
-        """Note that what has been read is not the last of a program."""
-        self._quiet_lines = max(self._quiet_lines, _LAST + 1)
+        self._quiet_lines = max(self._quiet_lines, _LAST + 1)  # so that `is_last` does not hold
 
     def gave_up(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up.
@@ -161,16 +155,14 @@ class FirstErrors:
                 self._keep(ErrorKind.FOLLOWS, error)
         elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
             self._hints.setdefault(kind, error)
-        elif kind is ErrorKind.ORIGIN:
-            self._keep(kind, self._start_of_incident or error)
         else:
             self._keep(kind, error)
 
     def _keep(self, kind: ErrorKind, error: ErrorLine) -> None:
-        """Keep what ends the program, if it is the first: by the times in the lines, if any."""
-        known = self.kept.get((kind, _PROGRAM))
-        if known is None or printed_before(error.text, known.text):
-            self.kept[kind, _PROGRAM] = error
+        """Keep what ends the program, if it is the first."""
+        if kind is ErrorKind.ORIGIN:  # words that stand with it say more
+            error = self._start_of_incident or error
+        self.kept.setdefault((kind, _PROGRAM), error)
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
@@ -197,7 +189,6 @@ class FirstErrors:
         frame = _FRAME.match(text)
         if _RULE.fullmatch(text):  # a report of another program ends there
             self._is_report = False
-            self._rule = self.number
         elif frame is not None:
             self._read_frame(text, says=frame["says"])
         elif self._is_announced or may_be_error:
@@ -238,12 +229,11 @@ class FirstErrors:
             self._read_words(text)
 
     def _forget_notice(self) -> None:
-        """Forget the words of a notice: since the last rule, up to the next one."""
+        """Forget the words of a notice: those that stand with it, and below it up to a rule."""
         self._is_report = True
+        if self._hints.get(ErrorKind.WORDS) is self._start_of_incident:
+            self._hints.pop(ErrorKind.WORDS, None)
         self._start_of_incident = None
-        for kind, hint in tuple(self._hints.items()):
-            if hint.number > self._rule:
-                del self._hints[kind]
 
     def _says_why(self, text: str) -> bool:
         # In a report of another program's end every line may have the level of an error.
@@ -252,13 +242,14 @@ class FirstErrors:
 
     def _read_words(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
+        is_error = _WORDS.search(text) or _ENDED.search(text)
         if _NOTICE.search(text):
             self._forget_notice()
-        elif _ADVICE.search(text) or not (_WORDS.search(text) or _ENDED.search(text)):
-            self._count_quiet_line(text)
-        else:
+        elif is_error and not _ADVICE.search(text):
             self._join_incident()
             self._keep_words(text)
+        else:
+            self._count_quiet_line(text)
 
     def _keep_words(self, text: str) -> None:
         """Keep a line that has words of an error, as what it says least."""
@@ -284,7 +275,7 @@ class FirstErrors:
         """Count a line without an error; after many, the program went on."""
         self._quiet_lines += 1
         if _LEFT_OUT.search(text):
-            self._goes_on_below()
+            self._quiet_lines += _LAST
         if self._quiet_lines > _OVERCOME_AFTER:
             self.forget_warnings(_PROGRAM)  # also of a program that said why it gave up
             self.forget_warnings(_STACK)
@@ -303,8 +294,9 @@ class FirstErrors:
         """
         if not self.kept:
             return ""
-        least, _ = min(self.kept)
-        error = min(line for (kind, _), line in self.kept.items() if kind is least)
+        kinds = [kind for kind, _ in self.kept]
+        by_kind = zip(kinds, self.kept.values(), strict=True)
+        least, error = min(by_kind)
         if least is ErrorKind.ORIGIN:
             return error.text.strip()
         words = self._hints.get(ErrorKind.WORDS, error)

@@ -456,7 +456,7 @@ class Behind(NamedTuple):
     """Whether ranks called different collectives."""
 
 
-_NOBODY_NAMED = "the ranks that are not named"
+_NOBODY = Behind(sentence="", whom="the ranks that are not named")
 _PROGRAM = "the program differs between ranks, it is not the network"
 
 
@@ -480,7 +480,7 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
         numbers = {str(started) for started in late.values()}
         lasts = listed(sorted(numbers))
         return Behind(f" {who} had not started it (the last: {lasts}).", who.lower())
-    return Behind(sentence="", whom=_NOBODY_NAMED)
+    return _NOBODY
 
 
 def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
@@ -561,7 +561,7 @@ def _crossed_waits(groups: Groups, waiting: Waiting, busy: Busy) -> Behind:
             return Behind(f"{sentence}.{back}: {_PROGRAM}.", "the order of both", is_program=True)
     for (_, other), sentence in sentences.items():  # no deadlock: the first says where to look
         return Behind(f"{sentence}.", f"what {other.name} waits for")
-    return Behind(sentence="", whom=_NOBODY_NAMED)
+    return _NOBODY
 
 
 def _ranks_that_wait(ranks: Ranks) -> set[int]:

@@ -15,7 +15,6 @@ from fabbench.evidence.first_error import follows, says_little
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
-    Cause,
     causes,
     finding,
     findings_of,
@@ -39,7 +38,6 @@ from fabbench.model.log import (
 )
 from fabbench.model.mappings import first_of
 from fabbench.model.messages import counted, listed, quoted
-from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, scale
 
 if TYPE_CHECKING:
@@ -132,7 +130,9 @@ def _with_first_error(log: Log, record: Record) -> Log:
     NCCL that quotes it; where there is none, the first line that only has words of an error.
     """
     line = quoted(record.first_error)
-    quoting = [each for each in log.findings if line and _quotes(each, line)]
+    beginning = line[:_QUOTES_ALIKE]
+    findings = log.findings if line else ()
+    quoting = [each for each in findings if beginning in quoted(each.line)]
     roots = [each for each in quoting if not is_effect(each)]
     others = _without(log.findings, roots)
     log = replace(log, findings=(*roots, *others))
@@ -171,10 +171,6 @@ def _first_error(log: Log, line: str) -> Finding:
         if each.severity is Severity.ERROR:
             return each
     return finding("first-error", line)
-
-
-def _quotes(cause: Finding, line: str) -> bool:
-    return line[:_QUOTES_ALIKE] in quoted(cause.line)
 
 
 def _verdicts(record: Record, proof: Proof, ending: Ending | None) -> Iterator[Verdict]:

@@ -128,7 +128,7 @@ _COUNTER = lazy(r"(?:==> )?((?:\S*/)?[a-z0-9]+_\w+)(?: <==)?[:=]?")  # its name,
 _FRAME = lazy(r"\w+\(\d+\)\.*: *\S")
 """A frame of MPICH's error stack with a reason; the innermost comes last."""
 _STACK = lazy(rf"(?:(?:: Other MPI error)?, error stack:|: {_FRAME.pattern}).*")
-_GAVE_UP = lazy(r"Parser function exited with Error")
+_GAVE_UP = "Parser function exited with Error"
 _LONGEST = 500
 """Characters of a message that are quoted."""
 
@@ -183,7 +183,7 @@ def with_cause(text: str, above: str) -> str:
     number = text.strip()
     if number.isdigit() and (counter := _COUNTER.fullmatch(above)) is not None:
         return f"{counter[1]} {number}"
-    if not _GAVE_UP.search(text):
+    if _GAVE_UP not in text:
         return text
     gave_up = text.rstrip()
     return f"{gave_up}: {above}"
@@ -195,8 +195,8 @@ def by_cause(failures: Sequence[str]) -> list[str]:
     What only follows, from it or from the other side, comes last. A prefix that only says that the
     program gave up is left out.
     """
-    causes_alone = (re.sub(f"{_GAVE_UP.pattern}: ", "", each) for each in failures)
-    return sorted(causes_alone, key=kind_of_error)
+    alone = (each.replace(f"{_GAVE_UP}: ", "") for each in failures)
+    return sorted(alone, key=kind_of_error)
 
 
 def fatal_message(text: str) -> Message | None:
@@ -273,6 +273,10 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return True
         return any(_match(pattern, line) for pattern in self.patterns)
 
+    def is_shown_by_reason(self, text: str) -> bool:
+        """Return whether a reason of a failure shows it, where not every line may."""
+        return _REASON_ONLY in self.marks and self.shown_by(text)
+
     def applies(self, facts: Facts) -> bool:
         """Return whether the facts allow it as a cause."""
         if any(each.holds(facts) for each in self.never):
@@ -324,12 +328,6 @@ def by_code() -> dict[str, KnownError]:
 
 
 @cache
-def _causes_in_reasons() -> Sequence[KnownError]:
-    """Return what is looked for in the reason of a failure alone."""
-    return [error for error in by_code().values() if _REASON_ONLY in error.marks]
-
-
-@cache
 def _causes_in_lines() -> Sequence[KnownError]:
     """Return what is looked for in every line."""
     known = by_code().values()
@@ -358,7 +356,7 @@ def findings_of(reasons: Iterable[str], facts: Facts = MappingProxyType({})) -> 
     """
     for text in reasons:
         shown = [*matching_errors(text)]
-        shown += (error for error in _causes_in_reasons() if error.shown_by(text))
+        shown += (error for error in by_code().values() if error.is_shown_by_reason(text))
         yield from (error.finding(text) for error in shown if error.applies(facts))
 
 

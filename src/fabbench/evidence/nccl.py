@@ -74,12 +74,11 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
 _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
 # builds print a placeholder
 _VERSION = lazy(r"([NR]CCL|HIP|ROCm) version *:? *([^\s+]+)(?:\+(cuda|hip)(\d\S*))?")
-_LINK = r"(?:\]\([^)\s]{1,200}\))?"  # of Markdown, around the file and line
-_FUNCTION = r"(?: \([\w~:<> ]{1,100}\))?"
-_ERRNO = r"(?: \([\w ,'/-]{1,100}\))?"
-_THREAD = r"(?: \[[\w ]{1,40}\])?"
 _CHAIN = lazy(
-    rf"(?!.*\bgin)\[?[\w./+-]{{1,200}}:\d{{1,6}}{_LINK}{_FUNCTION} -> [1-7]{_ERRNO}{_THREAD}\s*$"
+    r"(?!.*\bgin)\[?[\w./+-]{1,200}:\d{1,6}"
+    r"(?:\]\([^)\s]{1,200}\))?"  # a link of Markdown, around the file and line
+    r"(?: \([\w~:<> ]{1,100}\))? -> [1-7]"  # the function, and what it returned
+    r"(?: \([\w ,'/-]{1,100}\))?(?: \[[\w ]{1,40}\])?\s*$"  # of errno; the thread
 )
 """A call that returned an error, up to the one of the application: INFO_LOC of NCCL's debug.h."""
 _TAKEN_DOWN = lazy(r"\b(?:Abort|Destroy)\b")

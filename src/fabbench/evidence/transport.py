@@ -281,8 +281,8 @@ def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[st
 
 def _lines_of_ways(evidence: Evidence, facts: Facts) -> dict[str, str]:
     """Return the line that shows each path fact that is stated."""
-    lines = {way.fact: line for way, line in evidence.ways.items()}
-    return {fact: line for fact, line in lines.items() if fact in facts}
+    ways = evidence.ways.items()
+    return {way.fact: line for way, line in ways if way.fact in facts}
 
 
 _GDR_CHANNELS = {"yes": "gdr", "no": "no-gdr", "partly": "no-gdr"}
@@ -322,10 +322,6 @@ def _links_in_use(evidence: Evidence) -> str:
     return "+".join(sorted(shown - {""}))  # empty: a NIC whose link is not printed
 
 
-def _channel_networks(evidence: Evidence) -> set[str]:
-    return {*_channel_lines(evidence)}
-
-
 def _assigned_networks(evidence: Evidence) -> set[str]:
     return {_classify(evidence, name) for name in evidence.networks}
 
@@ -338,7 +334,7 @@ def _network_of_library(evidence: Evidence) -> str:
     if "network-not-found" in evidence.known_errors:
         return ""
     # What was assigned; else what channels use; else what was found: NCCL tries it in this order.
-    names = _assigned_networks(evidence) or _channel_networks(evidence)
+    names = _assigned_networks(evidence) or _channel_lines(evidence)
     if names:
         return "+".join(sorted(names))
     # A plugin may name its provider, and then fail.
@@ -380,7 +376,7 @@ def _carrier_of_collectives(evidence: Evidence, network: str, hosts: int) -> str
     Channels over a network count most. Without any, the network that was chosen counts between
     hosts, unless all ranks show other channels. Else `p2p` or `shm`, or `unknown` of both or none.
     """
-    nets = _channel_networks(evidence)
+    nets = {*_channel_lines(evidence)}
     intra_host = evidence.channels.keys() & {*INTRA_HOST}
     nvlink_domains = max(evidence.nodes, 1)
     if "mnnvl" in evidence.channels and hosts > nvlink_domains:
@@ -456,7 +452,7 @@ def _congestion(strain: "Strain") -> Finding:
 
 def _carriers(evidence: Evidence) -> set[str]:
     """Return the networks that carried data, or must have, as no channel shows anything else."""
-    nets = _channel_networks(evidence)
+    nets = {*_channel_lines(evidence)}
     if nets:
         return nets
     # All inside one host.
@@ -489,7 +485,7 @@ def _possible_errors(evidence: Evidence) -> dict[str, Finding]:
 
 def rejected_codes(evidence: Evidence) -> frozenset[str]:
     """Return the codes of the known errors that the facts contradict as a cause."""
-    return frozenset(evidence.known_errors.keys() - _possible_errors(evidence).keys())
+    return frozenset(evidence.known_errors) - _possible_errors(evidence).keys()
 
 
 def _facts_of_causes(evidence: Evidence) -> Facts:
