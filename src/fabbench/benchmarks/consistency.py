@@ -273,7 +273,8 @@ _Step: TypeAlias = tuple[int, int]
 
 def _steps_up(sizes: Sequence[int]) -> Sequence[_Step]:
     """Return the steps that may be a sweep's: up, or to the same size."""
-    return [step for step in pairwise(sizes) if 0 < step[0] <= step[1]]
+    steps = pairwise(sizes)
+    return [step for step in steps if 0 < step[0] <= step[1]]
 
 
 def _usual_factor(steps: Sequence[_Step]) -> tuple[float, bool]:
@@ -293,12 +294,22 @@ def off_sweep(sizes: Sequence[int]) -> set[int]:
     left of these; only the first may be any smaller size, below a round one.
     """
     factor, is_regular = _usual_factor(_steps_up(sizes))
-    odd_factors = [size // (size & -size or 1) for size in sizes]  # 0: of no bytes
-    usual, count = _most_common(odd_factors or [0])
-    if not is_regular or factor == 1 or count < 0.75 * len(sizes):
+    if not is_regular or factor == 1:
         return set()
-    others = {at for at, other in enumerate(odd_factors) if other not in {usual, 0}}
-    return others - {0} if sizes[0] < sizes[1] else others
+    odd_factors = [*map(_odd_factor, sizes)]
+    usual, _ = _most_common(odd_factors)
+    of_series = _positions(odd_factors, usual) | _positions(odd_factors, 0)
+    others = {*range(len(sizes))} - of_series
+    if len(others) > 0.25 * len(sizes):
+        return set()
+    if sizes[0] < sizes[1]:
+        others.discard(0)
+    return others
+
+
+def _odd_factor(size: int) -> int:
+    """Return a size without its factors of two; 0 of no bytes."""
+    return size // (size & -size) if size else 0
 
 
 def powers(first: int, last: int, factor: int) -> Sequence[int]:

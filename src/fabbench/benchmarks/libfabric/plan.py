@@ -42,11 +42,14 @@ class _Speed(NamedTuple):
     """Bytes per second."""
 
 
-_SPEEDS: Mapping[str, _Speed] = {
-    row["provider"]: _Speed(float(row["start_s"]), float(row["rate"]))
+def _speed_of(row: Mapping[str, str]) -> _Speed:
+    return _Speed(float(row["start_s"]), float(row["rate"]))
+
+
+_SPEEDS = {
+    row["provider"]: _speed_of(row)
     for row in rows_of("speeds.csv", "fabbench.benchmarks.libfabric")
 }
-_USUAL_SPEED = _Speed(10e-6, 1e9)
 
 
 class LibfabricWork(PairWork):
@@ -119,7 +122,7 @@ class LibfabricWork(PairWork):
         """
         if self.iterations or size is None:
             return self.iterations
-        speed = _SPEEDS.get(provider(fabric), _USUAL_SPEED)
+        speed = _SPEEDS.get(provider(fabric), _SPEEDS["any"])
         one_way_s = speed.start_s + size / speed.rate
         once_s = 2 * one_way_s
         # Many messages are under way: ten, it is assumed, share the time of a start-up.

@@ -201,12 +201,11 @@ def _provider_of(fabric: str, requested: str) -> str:
 COLUMNS = columns_of("libfabric")
 """Name in a header → column."""
 
-_KILO = 1 << 10
 _BINARY = {
     "": 1,
-    "k": _KILO,
-    "m": _KILO**2,
-    "g": _KILO**3,
+    "k": 1 << 10,
+    "m": 1 << 20,
+    "g": 1 << 30,
 }
 _DECIMAL = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 

@@ -97,11 +97,6 @@ class Process(Execution):
         """The program; empty if it is not known."""
         return self.record.case or ""
 
-    @property
-    def sizes(self) -> set[int]:
-        """The sizes of its rows."""
-        return {row.size for row in self.rows}
-
     # -- the other side
 
     @property
@@ -333,7 +328,8 @@ class Process(Execution):
     @override
     def finish(self) -> Record:
         record = Execution.finish(self)
-        repeats_one_size = len(self.rows) > 1 == len(self.sizes)  # as --run_infinitely does
+        sizes = {row.size for row in self.rows}
+        repeats_one_size = len(self.rows) > 1 == len(sizes)  # as --run_infinitely does
         if repeats_one_size:  # no end is expected: without one, `finished` is None, not False
             record.finished = record.finished or None
         if lines.IWARP in self.setup:  # its connections are named as InfiniBand's are
