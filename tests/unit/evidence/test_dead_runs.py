@@ -42,7 +42,9 @@ SETS = (
     "tenth",
     "eleventh",
     "twelfth",
-    "thirteenth", "fourteenth", "fifteenth",
+    "thirteenth",
+    "fourteenth",
+    "fifteenth",
 )
 CASES = [case for name in SETS for case in cases(name)]
 
@@ -385,6 +387,51 @@ def test_code_below_an_announced_error_is_not_the_error() -> None:
     assert first_of(["Last error:", "    return pg.recv([tensor])", "KeyError: 'a'"]) == (
         "KeyError: 'a'"
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        (["x may not be found.", "This may negatively impact performance."], ""),
+        (
+            ["6m2s  Warning  Failed  pod/a  Failed to pull image: not found"],
+            "6m2s  Warning  Failed",
+        ),
+        (["ERROR: transport retry counter exceeded"], "ERROR: transport retry counter"),
+        (["SyntaxWarning: invalid escape", "ERROR: no route"], "ERROR: no route"),
+        (["[n1:7] pml_ucx.c:7  Error: Failed to create x", "ERROR: no GID"], "ERROR: no GID"),
+        (["E0813 06:19:49.8 7 api.py:8] failed (exitcode: -9) of binary: x"], "E0813 06:19:49.8"),
+        (["", "  Error:       No such file"], ""),
+    ],
+)
+def test_what_a_line_says_follows_from_its_form(lines: list[str], first: str) -> None:
+    errors = FirstErrors()
+    for errors.number, line in enumerate(lines, start=1):
+        errors.read(line)
+    assert errors.first().startswith(first)
+    assert bool(errors.first()) == bool(first)
+
+
+def test_a_text_that_leaves_out_what_follows_does_not_end_with_an_error() -> None:
+    assert [*read("[n1:7] PMIX ERROR: UNPACK in file a.c\n...")] == []
+
+
+def test_the_first_watchdog_by_its_own_time_is_quoted() -> None:
+    late = "[rank7]:[E626 05:14:36.39 a.cpp:7] [Rank 7] x watchdog got stuck for 480 seconds"
+    first = (
+        "[rank2]:[E626 05:06:30.92 a.cpp:7] [Rank 2] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 1800065 milliseconds before timing out."
+    )
+    (log,) = read(f"{late}\n{first}")
+    assert causes(log)[0][0].finding.line == first
+
+
+def test_a_job_that_somebody_canceled_has_this_as_its_cause() -> None:
+    (log,) = read(
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "slurmstepd: error: *** JOB 3 ON c1 CANCELLED AT 2025-02-13T15:47:35 ***\n"
+    )
+    assert causes(log)[0][0].finding.code == "job-canceled"
 
 
 def test_a_line_that_opens_json_is_not_the_error() -> None:
