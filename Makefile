@@ -13,6 +13,7 @@ help:
 	@echo 'make demo   compare published EFA and TCP numbers, find a lost EFA and a slow node, all from example logs'
 	@echo 'make demo-local  measure shared memory against TCP on this machine'
 	@echo 'make test   run the tests'
+	@echo 'make test-local  run tests that start programs on this machine: mpirun, fi_pingpong, fabbench itself'
 	@echo 'make nightly  run every test there is, as .ci/run does before an issue is closed (about an hour)'
 	@echo 'make test-hosts  run tests on hosts of their own: ssh, Slurm; needs root; SLOW=yes runs all, as in the next two'
 	@echo 'make test-cluster  run tests on a Kubernetes cluster on this machine (compiles it first: minutes)'
@@ -61,12 +62,19 @@ test:
 nightly:
 	.ci/run nightly
 
+# What needs hosts, clusters or SkyPilot.
+ELSEWHERE = lab or cluster or kwok or sky or rdma
+
+test-local:
+	@$(PREPARE) dev
+	$(PYTEST) -m "local and not (slow or $(ELSEWHERE))" --numprocesses auto --dist worksteal $(ARGS)
+
 # The tiers with real parts: some tests of each, or with SLOW=yes all.
 SOME = $(if $(SLOW),,and not slow)
 
 test-slow:
 	@$(PREPARE) slow
-	$(PYTEST) -m "(slow or hypothesis) and not (lab or cluster or kwok or sky or rdma)" --hypothesis-profile nightly \
+	$(PYTEST) -m "(slow or hypothesis) and not ($(ELSEWHERE))" --hypothesis-profile nightly \
 	    --numprocesses 2 --dist loadfile $(ARGS)
 
 test-hosts:
@@ -98,7 +106,8 @@ test-wheel:
 test-lowest:
 	@$(PREPARE) lowest
 	.lowest/bin/python -m pytest tests/unit tests/integration/test_kubernetes_api.py \
-	    tests/integration/test_completion.py tests/integration/test_mcp.py --numprocesses auto $(ARGS)
+	    tests/integration/test_completion.py tests/integration/test_mcp.py -m "not (slow or $(ELSEWHERE))" \
+	    --numprocesses auto $(ARGS)
 
 test-fresh:
 	@setup/fresh debian

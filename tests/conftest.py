@@ -51,7 +51,7 @@ os.environ.pop("GITHUB_STEP_SUMMARY", None)
 os.environ["FABBENCH_NEIGHBORS"] = "ignore"
 
 # No test may fail because the machine is busy. `make nightly` takes the profile `nightly`.
-for profile, examples in (("ci", 20), ("nightly", 100)):
+for profile, examples in (("ci", 10), ("nightly", 100)):
     settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

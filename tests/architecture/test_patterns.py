@@ -118,6 +118,7 @@ def test_a_character_that_is_kept_whole_is_none(pattern: str) -> None:
     assert not _keeps_a_group_whole(parser.parse(pattern))
 
 
+@pytest.mark.slow
 def test_no_pattern_keeps_a_group_whole() -> None:
     """Python before 3.11.5, such as Debian 12's, then misses matches (python/cpython#106052)."""
     whole = [

@@ -27,7 +27,7 @@ def kinds(done: Result) -> set[tuple[str, str, bool]]:
     }
 
 
-@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_commands_agree_on_outcome_and_status_of_each_log(folder: Path, every: int) -> None:
     seen: set[tuple[str, str, bool]] = set()  # Pages take long: one of each kind

@@ -92,7 +92,7 @@ def test_pull_requests_have_the_gate_but_for_what_needs_root() -> None:
     gate = (ROOT / ".ci/run").read_text("utf-8")
     (job,) = loaded(WORKFLOWS["ci"])["jobs"].values()
     targets = job["strategy"]["matrix"]["targets"]
-    assert targets == ["lint site", "test", "test-lowest", "test-wheel"]
+    assert targets == ["lint site", "test", "test-local", "test-lowest", "test-wheel"]
     assert [each for each in targets if not re.search(rf"make {each}$", gate, re.MULTILINE)] == []
 
 

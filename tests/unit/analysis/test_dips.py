@@ -20,6 +20,7 @@ def test_a_dip_to_half_is_found_where_it_is(at: int, width: int) -> None:
         assert 1.1 < found.factor < 2.15
 
 
+@pytest.mark.slow
 def test_healthy_curves_of_any_shape_have_almost_none() -> None:
     dice = random.Random(1)
     found = [dip(curve(shape, 0.06, dice)) for shape in range(300)]

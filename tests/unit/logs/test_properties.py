@@ -389,7 +389,7 @@ def test_what_a_damaged_log_says_is_what_was_printed(
 ) -> None:
     """As good is read what was printed, or an altered figure that nothing contradicts."""
     chance, counts, bad = random.Random(seed), Counter[str](), list[str]()
-    for number in range((1500 if seed else 200) * TIMES):
+    for number in range((1500 if seed else 100) * TIMES):
         data, other, damages, known = (
             chance.choice(wholes()),
             chance.choice(TEXTS),

@@ -207,7 +207,7 @@ def test_a_limit_was_enough_if_the_repeat_took_less(
     assert {said.status, judged(results[::-1]).status} == {status}
 
 
-@pytest.mark.parametrize("takes_s", [20, 28])
+@pytest.mark.parametrize("takes_s", [20, pytest.param(28, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", [0.5, 0.25])
 def test_a_node_that_hangs_now_and_then_is_never_fine(part: float, takes_s: float) -> None:
     """Its tests that are repeated end in their usual time, or hang again."""
