@@ -124,7 +124,10 @@ class QueueJob(Job):
         match = re.search(self._record.submitted, printed, re.MULTILINE)
         if done.status or match is None:
             message = output_text((*done.err, *done.out))
-            raise MachineError(f"{self.system} rejected the job: {message}.")
+            raise MachineError(
+                f"{self.system} rejected the job: {message}.",
+                hint="Change what it names: nodes, queue, account and time are options.",
+            )
         self._id = match[1]
 
     @override
@@ -194,7 +197,10 @@ class QueueJob(Job):
     @override
     def reason(self) -> MachineError:
         said = output_text(self._lines_of(self._own_output))
-        return MachineError(f"{self} ended before its script printed anything: {said}.")
+        return MachineError(
+            f"{self} ended before its script printed anything: {said}.",
+            hint="Its first node must be able to write where it was submitted from.",
+        )
 
     @override
     def cancel(self) -> None:
