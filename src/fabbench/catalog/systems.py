@@ -7,8 +7,8 @@ MaximumEfaInterfaces; results are per region.
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 from fabbench.model.errors import RequestError
@@ -119,7 +119,8 @@ def instance(name: str) -> System | None:
     return known if known is not None and known.is_ec2 else None
 
 
-def types_with(gpus: Collection[str], gpus_per_host: object, nics: object) -> list[str]:
+@lru_cache(maxsize=64)  # logs of a folder are of the same GPUs
+def types_with(gpus: frozenset[str], gpus_per_host: object, nics: object) -> Sequence[str]:
     """Return the EC2 types that have such GPUs, by nvidia-smi's names, and EFA NICs."""
     return [
         entry.name
@@ -213,7 +214,7 @@ def gpu_links() -> Mapping[str, GpuLink]:
     return {link.gpu_model: link for link in records(GpuLink, rows_of("gpus.csv"))}
 
 
-def systems_with(gpus: Collection[str]) -> list[str]:
+def systems_with(gpus: Collection[str]) -> Sequence[str]:
     """Return the system that alone has such GPUs, by nvidia-smi's names, as dgx-spark has GB10."""
     return [
         link.system

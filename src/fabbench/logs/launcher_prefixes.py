@@ -73,6 +73,7 @@ _ROW = lazy(r" *\d+ +\d")
 _NEARLY_ALL = 0.9
 _LINES_AGAIN = '"stdout_lines": ['
 _with_fields = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
+_OPENING = ("|", '"')
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
 
@@ -207,6 +208,49 @@ class Prefixes:
         if rank or group:
             stream = stream._replace(group=group or stream.group, rank=rank or stream.rank)
         return rest, stream
+
+
+class RepeatedCuts:
+    """The prefixes that were cut before: nearly all lines begin with one, which costs a lookup.
+
+    Another one may stand behind it. A row or debug text shows that none does; any other line is cut
+    again, as a whole.
+    """
+
+    __slots__ = ("_forms", "_lengths", "_prefixes", "_streams")
+
+    def __init__(self, prefixes: Prefixes) -> None:
+        self._prefixes = prefixes
+        self._forget()
+
+    def _forget(self) -> None:
+        self._forms = self._prefixes.forms  # With others, lines are cut otherwise
+        self._lengths: list[int] = []
+        """The lengths of the prefixes below, the longest first."""
+        self._streams: dict[str, Stream] = {}
+        """Prefix → the stream that it states."""
+
+    def cut(self, raw: str) -> tuple[str, Stream]:
+        """Return a line without a prefix that was cut before, or else without all; its stream."""
+        if self._prefixes.forms is not self._forms:
+            self._forget()
+        for length in self._lengths:
+            stream = self._streams.get(raw[:length])
+            if stream is not None:
+                return raw[length:], stream
+        return self.cut_whole(raw)
+
+    def cut_whole(self, raw: str) -> tuple[str, Stream]:
+        """Return a line without its prefixes, and its stream; remember them for the lines below."""
+        text, stream = self._prefixes.cut(raw)
+        length = len(raw) - len(text)
+        prefix = raw[:length]
+        # Behind a quotation mark, or in a cell, the end of a line is cut, too.
+        if raw.endswith(text) and prefix.rstrip()[-1:] not in _OPENING:
+            self._streams[prefix] = stream
+            if length not in self._lengths:
+                self._lengths = sorted([*self._lengths, length], reverse=True)
+        return text, stream
 
 
 def _lines_with(signs: Sequence[Signature], lines: Sequence[str]) -> list[str]:

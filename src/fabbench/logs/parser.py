@@ -17,7 +17,7 @@ from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
 from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
-from fabbench.logs.launcher_prefixes import Prefixes, inner_tag
+from fabbench.logs.launcher_prefixes import Prefixes, RepeatedCuts, inner_tag
 from fabbench.logs.signs import find_sign
 from fabbench.logs.stream_group import TIMEOUT_STATUS, StepEndings, StreamGroup
 from fabbench.model.log import (
@@ -100,7 +100,7 @@ class LogParser:
         origins = self._hosts.origins
         # Of channel lines already read in the open execution, from " via " on
         endings = self._group_of(NO_STREAM).evidence.endings
-        cuts = _RepeatedCuts(self._prefixes)
+        cuts = RepeatedCuts(self._prefixes)
         for raw in lines:
             number += 1
             # One more with such an ending says nothing new. A ring has no " via " (rfind: -1), and
@@ -117,7 +117,7 @@ class LogParser:
             points = self._read_usual(text, stream, number)
             if points is None:
                 self._number = number
-                out += self._read_unusual(*cuts.cut_again(raw, text, stream))
+                out += self._read_unusual(*cuts.cut_whole(raw))
                 endings = self._group_of(NO_STREAM).evidence.endings
             elif self._live:
                 out += points
@@ -555,46 +555,6 @@ def _no_row(text: str, number: int) -> Sequence[Point] | None:
     """Read no row: a shortcut where there is none."""
     del text, number
     return None
-
-
-class _RepeatedCuts:
-    """The prefixes that were cut before, and most lines begin with: each costs one lookup.
-
-    `cut_again` remembers them. Where prefixes are learned from the log, nothing is looked up.
-    """
-
-    __slots__ = ("_length", "_prefixes", "_streams")
-
-    def __init__(self, prefixes: Prefixes) -> None:
-        self._prefixes = prefixes
-        self._length = 0  # Characters of the prefix of the last line
-        self._streams = {"": NO_STREAM}
-        """Prefixes, as long as that of the last line → the stream that they state."""
-
-    def cut(self, raw: str) -> tuple[str, Stream]:
-        """Return a line without its prefix, and its stream.
-
-        Looked up by as many characters as the last prefix had.
-        """
-        known_stream = self._streams.get(raw[: self._length])
-        if known_stream is None or self._prefixes.forms:
-            return self._prefixes.cut(raw)
-        return raw[self._length :], known_stream
-
-    def cut_again(self, raw: str, text: str, stream: Stream) -> tuple[str, Stream]:
-        """Return the text and stream of a line that is not usual: more of it may be a prefix.
-
-        `text` and `stream`: what `cut` has returned. What is cut now is remembered for the lines
-        below.
-        """
-        if self._prefixes.forms:  # `cut` has not only looked it up
-            return text, stream
-        if raw[: self._length] in self._streams:  # which may be only the first of its prefixes
-            text, stream = self._prefixes.cut(text, stream)
-        if raw.endswith(text):
-            self._length = len(raw) - len(text)
-            self._streams[raw[: self._length]] = stream
-        return text, stream
 
 
 def _give_messages_to_tables(groups: Sequence[StreamGroup]) -> None:

@@ -85,5 +85,5 @@ def test_p4d_and_its_kin_reach_only_each_other(one: str, other: str, reaches: bo
     ],
 )
 def test_gpus_and_nics_tell_types(gpu: str, nics: int, types: list[str]) -> None:
-    assert types_with([gpu], 8, nics) == types
-    assert types_with([gpu, "NVIDIA B200"], 8, nics) == []
+    assert types_with(frozenset({gpu}), 8, nics) == types
+    assert types_with(frozenset({gpu, "NVIDIA B200"}), 8, nics) == []

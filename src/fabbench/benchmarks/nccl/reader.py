@@ -302,7 +302,8 @@ class NcclReader(Reader):
     def feed(self, line: Line) -> LogReadings | None:
         # Return what the line completes: points of rows, and the record of an execution that ended
         # above it. None: it is not of nccl-tests.
-        line = line._replace(text=row_texts(line.text)[-1])  # of a table in Markdown, the cells
+        if "|" in line.text:  # of a table in Markdown, the cells
+            line = line._replace(text=row_texts(line.text)[-1])
         if self._execution is None and not may_be_row(line.text):
             return self._read_no_row(line)
         execution = self._execution or self._new_execution()
