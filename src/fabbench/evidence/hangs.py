@@ -1,12 +1,13 @@
 """One model of a hang: what each rank of each process group started, ended, and waits for. Pure.
 
-Its sources: tracebacks of gloo's ranks, PyTorch's watchdog, its heartbeat monitor and desync report (ProcessGroupNCCL.cpp, 1.12
-to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), and NCCL's RAS (2.24
-to 2.30).
+Its sources: tracebacks of gloo's ranks, PyTorch's watchdog, its heartbeat monitor and desync report
+(ProcessGroupNCCL.cpp, 1.12 to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous
+(rendezvous.cc), and NCCL's RAS (2.24 to 2.30).
 """
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
@@ -219,18 +220,11 @@ class Hangs:
         self._wrapped = ""
         if not _FILTER.search(text):
             return
-        if _WATCHDOG.search(text):
-            self._read_watchdog(text)
-        elif match := _HEARTBEAT.search(text):
-            self._read_heartbeat(text, match)
-        elif match := _STATUS.search(text):
-            self._read_status(text, match)
-        elif match := _RENDEZVOUS.search(text):
-            self._read_rendezvous(text, match)
-        elif match := _FRAME.search(text):
-            self._called[_rank_that_printed(text)] = match["call"]
-        elif match := _GLOO.search(text):
-            self._read_gloo(text, match)
+        for sign, read in _READERS:
+            match = sign.search(text)
+            if match is not None:
+                read(self, text, match)
+                break
         else:
             self._read_report(text)
         if not self.has_ras_table:
@@ -241,7 +235,7 @@ class Hangs:
         if not self.line or printed_before(text, self.line):
             self.line = text.strip()
 
-    def _read_watchdog(self, text: str) -> None:
+    def _read_watchdog(self, text: str, _match: Match) -> None:
         """Keep what a rank waits for: of which group it is, only a later status says."""
         match = _WAIT.search(text)
         if match is None:  # a page may have wrapped the line
@@ -258,13 +252,16 @@ class Hangs:
             state.waited_s = int(waited) / 1000
         self._keep_pending(_rank_that_printed(text), state)
 
+    def _read_frame(self, text: str, match: Match) -> None:
+        self._called[_rank_that_printed(text)] = match["call"]
+
     def _read_gloo(self, text: str, match: Match) -> None:
         """Keep what a rank waits for over gloo, which numbers no collectives: 0."""
         self._keep_line(text)
         rank = _rank_that_printed(text)
-        call = Call(self._called.get(rank, ""))
-        state = RankState(waits_for=0, waited_s=int(match["limit"]) / 1000, calls={0: call})
-        self._keep_pending(rank, state)
+        called = self._called.get(rank, "")
+        waited_s = int(match["limit"]) / 1000
+        self._keep_pending(rank, RankState(waits_for=0, waited_s=waited_s, calls={0: Call(called)}))
 
     def _keep_pending(self, rank: int, state: RankState) -> None:
         """Keep what a rank waits for until its group is known."""
@@ -443,6 +440,17 @@ class Hangs:
                 yield finding("ranks-missing", head, report=report)
             elif details:  # the word alone may be another program's
                 yield finding(_RAS_CODES[ras[1]], head, report=report)
+
+
+_READERS: Sequence[tuple[re.Pattern[str], Callable[[Hangs, str, Match], None]]] = (
+    (_WATCHDOG, Hangs._read_watchdog),  # noqa: SLF001 - its own table
+    (_HEARTBEAT, Hangs._read_heartbeat),  # noqa: SLF001
+    (_STATUS, Hangs._read_status),  # noqa: SLF001
+    (_RENDEZVOUS, Hangs._read_rendezvous),  # noqa: SLF001
+    (_FRAME, Hangs._read_frame),  # noqa: SLF001
+    (_GLOO, Hangs._read_gloo),  # noqa: SLF001
+)
+"""What reads a line: by the first sign in it."""
 
 
 def join(hangs: Sequence[Hangs]) -> None:

@@ -271,9 +271,12 @@ class StreamGroup:
         timeouts = [message.sentence for message in counted if message.kind is Kind.TIMEOUT]
         record.lost = any(message.lost for message in counted)
         reported = [*killed, *errors, *record.failures, *rest]
-        bare = {message.sentence for message in counted if not message.source}  # exit statuses
-        # What follows from the end of another process says less than how that one ended.
-        record.failures = sorted(reported, key=lambda text: (text in bare, follows(text)))
+        # What follows from the end of another process says less than how that one ended, and a
+        # status, which has no source, least.
+        reported.sort(key=follows)
+        statuses = {message.sentence for message in counted if not message.source}
+        reported.sort(key=statuses.__contains__)
+        record.failures = reported
         record.alarms = [message.sentence for message in counted if not message.is_report]
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
