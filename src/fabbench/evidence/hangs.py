@@ -261,7 +261,9 @@ class Hangs:
         rank = _rank_that_printed(text)
         called = self._called.get(rank, "")
         waited_s = int(match["limit"]) / 1000
-        self._keep_pending(rank, RankState(waits_for=0, waited_s=waited_s, calls={0: Call(called)}))
+        state = RankState(waits_for=0, waited_s=waited_s)
+        state.calls[0] = Call(called)
+        self._keep_pending(rank, state)
 
     def _keep_pending(self, rank: int, state: RankState) -> None:
         """Keep what a rank waits for until its group is known."""
