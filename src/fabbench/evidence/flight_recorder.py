@@ -124,7 +124,8 @@ def _add_call(state: RankState, entry: Mapping[str, Any], name: str, number: int
     elements = str(math.prod(sizes[0])) if sizes else ""  # of the first input, by its dimensions
     state.calls[number] = Call(name, elements)
     state.started = max(state.started or 0, number)
-    is_pending = entry["state"] in _PENDING
+    # Of gloo's calls the state stays `scheduled`: only that they are retired shows their end.
+    is_pending = entry["state"] in _PENDING and not entry.get("retired")
     if is_pending and state.waits_for is None:
         state.waits_for = number
     elif state.waits_for == number and not is_pending:  # a later entry says how a batch ended

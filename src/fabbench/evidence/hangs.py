@@ -1,12 +1,13 @@
 """One model of a hang: what each rank of each process group started, ended, and waits for. Pure.
 
-Its sources: PyTorch's watchdog, its heartbeat monitor and desync report (ProcessGroupNCCL.cpp, 1.12
-to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), and NCCL's RAS (2.24
-to 2.30).
+Its sources: tracebacks of gloo's ranks, PyTorch's watchdog, its heartbeat monitor and desync report
+(ProcessGroupNCCL.cpp, 1.12 to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous
+(rendezvous.cc), and NCCL's RAS (2.24 to 2.30).
 """
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
@@ -40,7 +41,13 @@ _HEARTBEAT = lazy(
     r"(?:.{0,600}workMetaList_\.size\(\) ?= ?(?P<queued>\d+))?"
 )
 """A terminal may have cut the line, so that it does not say whose watchdog."""
-_LAGGARD = lazy(r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+")
+_LAGGARD = lazy(
+    r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+"
+    r"|Ranks? (?P<missed>[\d, ]+) failed to pass monitoredBarrier"
+)
+_GLOO = lazy(r"gloo/\S+\] Timed out waiting (?P<limit>\d+)ms for ")
+_FRAME = lazy(r"distributed_c10d\.py\", line \d+, in (?P<call>[a-z]\w*)")
+"""A frame of Python's traceback of a rank that gave up, which names the collective."""
 _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
 _GROUP = lazy(r"(?<!\w)(\w*) ?\(([^()]+)\)$")
 _PEERS = frozenset({"SEND", "RECV", "COALESCED"})
@@ -85,6 +92,8 @@ _SIGNS = (
     _STATUS,
     _HEARTBEAT,
     _LAGGARD,
+    _GLOO,
+    _FRAME,
     _RENDEZVOUS,
     _NOT_JOINING,
     _RAS_HEAD,
@@ -199,6 +208,8 @@ class Hangs:
     """Ranks whose heartbeat monitor gave up, in order of appearance."""
     _pending: dict[int, list[RankState]] = field(default_factory=dict)
     """What ranks wait for in groups that are not known yet."""
+    _called: dict[int, str] = field(default_factory=dict)
+    """Rank → the collective in which its traceback ends."""
     _wrapped: str = ""
     """A line of the watchdog that goes on in the next one."""
 
@@ -209,14 +220,11 @@ class Hangs:
         self._wrapped = ""
         if not _FILTER.search(text):
             return
-        if _WATCHDOG.search(text):
-            self._read_watchdog(text)
-        elif match := _HEARTBEAT.search(text):
-            self._read_heartbeat(text, match)
-        elif match := _STATUS.search(text):
-            self._read_status(text, match)
-        elif match := _RENDEZVOUS.search(text):
-            self._read_rendezvous(text, match)
+        for sign, read in _READERS:
+            match = sign.search(text)
+            if match is not None:
+                read(self, text, match)
+                break
         else:
             self._read_report(text)
         if not self.has_ras_table:
@@ -227,7 +235,7 @@ class Hangs:
         if not self.line or printed_before(text, self.line):
             self.line = text.strip()
 
-    def _read_watchdog(self, text: str) -> None:
+    def _read_watchdog(self, text: str, _match: Match) -> None:
         """Keep what a rank waits for: of which group it is, only a later status says."""
         match = _WAIT.search(text)
         if match is None:  # a page may have wrapped the line
@@ -242,8 +250,25 @@ class Hangs:
         state.calls[number] = Call(match["call"], elements)
         if waited:
             state.waited_s = int(waited) / 1000
+        self._keep_pending(_rank_that_printed(text), state)
+
+    def _read_frame(self, text: str, match: Match) -> None:
+        self._called[_rank_that_printed(text)] = match["call"]
+
+    def _read_gloo(self, text: str, match: Match) -> None:
+        """Keep what a rank waits for over gloo, which numbers no collectives: 0."""
+        self._keep_line(text)
+        rank = _rank_that_printed(text)
+        called = self._called.get(rank, "")
+        waited_s = int(match["limit"]) / 1000
+        state = RankState(waits_for=0, waited_s=waited_s)
+        state.calls[0] = Call(called)
+        self._keep_pending(rank, state)
+
+    def _keep_pending(self, rank: int, state: RankState) -> None:
+        """Keep what a rank waits for until its group is known."""
         if len(self._pending) < _MOST_RANKS:
-            self._pending.setdefault(_rank_that_printed(text), []).append(state)
+            self._pending.setdefault(rank, []).append(state)
 
     def _read_status(self, text: str, match: Match) -> None:
         """Keep how far a rank of a group came, and the pending wait that belongs to this group."""
@@ -298,7 +323,7 @@ class Hangs:
         """Read a line of a report: ranks that lag, the first line of a part, or what is below."""
         laggard = _LAGGARD.search(text)
         if laggard is not None:
-            for rank in laggard["ranks"].split(","):
+            for rank in (laggard["ranks"] or laggard["missed"]).split(","):
                 self.laggards[int(rank)] = None
         # A part of a report has no end of its own: details below belong to the last head.
         if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
@@ -419,6 +444,17 @@ class Hangs:
                 yield finding(_RAS_CODES[ras[1]], head, report=report)
 
 
+_READERS: Sequence[tuple[re.Pattern[str], Callable[[Hangs, str, Match], None]]] = (
+    (_WATCHDOG, Hangs._read_watchdog),  # noqa: SLF001 - its own table
+    (_HEARTBEAT, Hangs._read_heartbeat),  # noqa: SLF001
+    (_STATUS, Hangs._read_status),  # noqa: SLF001
+    (_RENDEZVOUS, Hangs._read_rendezvous),  # noqa: SLF001
+    (_FRAME, Hangs._read_frame),  # noqa: SLF001
+    (_GLOO, Hangs._read_gloo),  # noqa: SLF001
+)
+"""What reads a line: by the first sign in it."""
+
+
 def join(hangs: Sequence[Hangs]) -> None:
     """Let hangs of one job know what all its processes said: each pod's output has some of them."""
     job: dict[Group, Ranks] = {}
@@ -468,7 +504,7 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
     number = min(_numbers_waited_for(ranks))  # of the first collective that does not end
     if laggards:
         who = rank_numbers(laggards)
-        return Behind(f" {who} did not join it, as PyTorch's desync report says.", who.lower())
+        return Behind(f" {who} did not join it, as PyTorch says.", who.lower())
     calls = _calls_at(ranks, number)
     if len(set(calls.values())) > 1:
         return _different_calls(calls)

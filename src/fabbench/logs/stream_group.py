@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, benchmark_named
 from fabbench.evidence import transport
-from fabbench.evidence.first_error import FirstErrors
+from fabbench.evidence.first_error import FirstErrors, follows
 from fabbench.evidence.known_errors import Kind, Message, finding
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.log import NCCL_DEBUG, Damaged, Line, Marker, Record
@@ -270,7 +270,13 @@ class StreamGroup:
         rest = [message.sentence for message in counted if message.kind > Kind.KILLED]
         timeouts = [message.sentence for message in counted if message.kind is Kind.TIMEOUT]
         record.lost = any(message.lost for message in counted)
-        record.failures = [*killed, *errors, *record.failures, *rest]
+        reported = [*killed, *errors, *record.failures, *rest]
+        # What follows from the end of another process says less than how that one ended, and a
+        # status, which has no source, least.
+        reported.sort(key=follows)
+        statuses = {message.sentence for message in counted if not message.source}
+        reported.sort(key=statuses.__contains__)
+        record.failures = reported
         record.alarms = [message.sentence for message in counted if not message.is_report]
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]

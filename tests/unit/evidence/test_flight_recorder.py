@@ -55,6 +55,26 @@ def test_the_dumps_of_more_groups_accuse_nobody_who_waits_for_others(kind: str) 
     assert FOUR[kind] in found.meaning
 
 
+@pytest.mark.parametrize(
+    ("kind", "who"),
+    [
+        ("sleep", "Rank 1 had not started it (the last: 3)"),
+        ("mismatch", "Rank 1 called all_gather of 1024 elements"),
+    ],
+)
+def test_of_gloo_a_call_waits_until_it_is_retired(kind: str, who: str) -> None:
+    (log,) = parse_together([str(DATA / "gloo" / f"fr-{kind}-{rank}") for rank in range(3)])
+    (found,) = log.findings
+    assert (found.code, found.severity) == ("collective-timeout", "error")
+    assert who in found.meaning
+
+
+def test_of_gloo_nobody_waits_in_a_healthy_job() -> None:
+    (log,) = parse_together([str(DATA / "gloo" / f"fr-healthy-{rank}") for rank in range(3)])
+    assert log.outcome == "observed"
+    assert not log.findings
+
+
 def test_a_rank_that_stopped_has_no_dump() -> None:
     (log,) = parse_together(dumps("4-stop"))
     (waits, missing) = log.findings
