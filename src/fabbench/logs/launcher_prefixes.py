@@ -243,14 +243,16 @@ class RepeatedCuts:
     def cut_whole(self, raw: str) -> tuple[str, Stream]:
         """Return a line without its prefixes, and its stream; remember them for the lines below."""
         text, stream = self._prefixes.cut(raw)
-        length = len(raw) - len(text)
-        prefix = raw[:length]
+        prefix = raw[: len(raw) - len(text)]
         # Behind a quotation mark, or in a cell, the end of a line is cut, too.
-        if raw.endswith(text) and prefix.rstrip()[-1:] not in _OPENING:
-            self._streams[prefix] = stream
-            if length not in self._lengths:
-                self._lengths = sorted([*self._lengths, length], reverse=True)
+        if raw.endswith(text) and not prefix.rstrip().endswith(_OPENING):
+            self._remember(prefix, stream)
         return text, stream
+
+    def _remember(self, prefix: str, stream: Stream) -> None:
+        self._streams[prefix] = stream
+        lengths = {*self._lengths, len(prefix)}
+        self._lengths = sorted(lengths, reverse=True)
 
 
 def _lines_with(signs: Sequence[Signature], lines: Sequence[str]) -> list[str]:
