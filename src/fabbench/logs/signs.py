@@ -71,8 +71,9 @@ _RESULTS = (
 
 _BINARY = "This is binary data and no log."
 _GAPS = lazy(r"\0+")  # Of any length
-_USUAL_CONTROLS = (*range(0x07, 0x10), 0x1B)  # From the bell to the shifts, and the escape
-_CONTROLS = dict.fromkeys({*range(1, 0x20), 0x7F}.difference(_USUAL_CONTROLS))
+_USUAL_CONTROLS = {*range(0x07, 0x10), 0x1B}  # From the bell to the shifts, and the escape
+_UNUSUAL_CONTROLS = {*range(1, 0x20), 0x7F} - _USUAL_CONTROLS
+_CONTROLS = dict.fromkeys(_UNUSUAL_CONTROLS)
 """Characters that neither text nor colors have, to be deleted: faster than a pattern."""
 _MOST_CONTROLS = 1 / 20  # Random bytes have twice as many; rows that each end in a gap, fewer
 _MOST_UNDECODED = 1 / 2
