@@ -71,9 +71,11 @@ _RESULTS = (
 
 _BINARY = "This is binary data and no log."
 _GAPS = lazy(r"\0+")  # Of any length
-_USUAL_CONTROLS = {*range(0x07, 0x10), 0x1B}  # From the bell to the shifts, and the escape
-_UNUSUAL_CONTROLS = {*range(1, 0x20), 0x7F} - _USUAL_CONTROLS
-_CONTROLS = dict.fromkeys(_UNUSUAL_CONTROLS)
+_CONTROLS = str.maketrans(
+    "",
+    "",
+    "\x01\x02\x03\x04\x05\x06\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1c\x1d\x1e\x1f\x7f",
+)
 """Characters that neither text nor colors have, to be deleted: faster than a pattern."""
 _MOST_CONTROLS = 1 / 20  # Random bytes have twice as many; rows that each end in a gap, fewer
 _MOST_UNDECODED = 1 / 2
