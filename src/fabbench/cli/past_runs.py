@@ -72,6 +72,7 @@ def runs(
     Example: fabbench runs --benchmark nccl --since 7d
     """
     from fabbench.report.table import Overview, render_overview
+    from fabbench.runs.directories import is_readable
 
     if ctx.invoked_subcommand is not None:
         return
@@ -80,6 +81,8 @@ def runs(
     if chosen or form != "text":
         records = [_run_record(store, run) for run in chosen]
         terminal.show(render_overview, Overview(name="runs", table=table, records=records), form)
+    elif not is_readable(store):
+        terminal.say(f"No runs: {store} is no directory that can be read.")
     elif any(filters.values()):
         terminal.say(f"No run in {store} matches.")
     else:
