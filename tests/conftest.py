@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.cluster_fixtures import cluster, jobsets, kwok, mpijobs, namespace, trainjobs
 from tests.support.host_fixtures import lab, labs, mpi
+from tests.support.log_fixtures import logged
 from tests.support.skypilot_fixtures import skypilot
 from tests.support.store_fixtures import store, stored
 from tests.support.vms import rdma
@@ -22,6 +23,7 @@ __all__ = [
     "kwok",
     "lab",
     "labs",
+    "logged",
     "mpi",
     "mpijobs",
     "namespace",
@@ -31,6 +33,9 @@ __all__ = [
     "stored",
     "trainjobs",
 ]
+
+# Collection only makes what stays.
+gc.disable()
 
 # Started in the background of a script, or by nohup, what tests start would ignore Ctrl-C or
 # SIGHUP.
@@ -58,13 +63,15 @@ for profile, examples in (("ci", 10), ("nightly", 100)):
 settings.load_profile("ci")
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Return how many tests run concurrently: some wait for the programs that they started."""
-    return min((os.cpu_count() or 1) + 1, 16)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many tests run concurrently: one more where tests wait for programs."""
+    waiting = "not local" not in config.getoption("markexpr")
+    return min((os.cpu_count() or 1) + waiting, 16)
 
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what collection made: it stays to the end."""
+    gc.enable()
     gc.freeze()
 
 
