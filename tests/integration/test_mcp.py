@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from mcp import Client, MCPError
 
 from fabbench.cli import agent_tools, cli, confined
 from fabbench.cli.agent_tools import tools
@@ -29,9 +30,6 @@ from tests.support.local_runs import eventually, nothing_left, programs, rows, t
 from tests.support.mcp_client import answered, session
 from tests.support.paths import EXAMPLES, ROOT
 
-if TYPE_CHECKING:
-    from mcp import Client
-
 TCP, SOCKET = "logs/x-ofi-tcp.txt", "logs/x-net-socket.txt"
 LOST = "logs/x-ofi-efa-missing.txt"
 WHOLE = 10_000
@@ -47,7 +45,7 @@ pytestmark = pytest.mark.local
 def asked(root: Path, calls: Sequence[Call], *options: str) -> list[dict[str, Any]]:
     """Return the answers to calls, one after the other."""
 
-    async def use(client: "Client") -> list[dict[str, Any]]:
+    async def use(client: Client) -> list[dict[str, Any]]:
         answers = []
         for name, given in calls:
             answer = await client.call_tool(name, given)
@@ -64,7 +62,7 @@ def asked(root: Path, calls: Sequence[Call], *options: str) -> list[dict[str, An
 
 
 def test_tools_and_their_schemas() -> None:
-    async def use(client: "Client") -> Any:
+    async def use(client: Client) -> Any:
         return (await client.list_tools()).model_dump(mode="json", exclude_none=True)["tools"]
 
     assert_golden(GOLDEN / "mcp-tools.json", json.dumps(session(EXAMPLES, use), indent=1) + "\n")
@@ -93,11 +91,9 @@ def test_a_parameter_that_is_null_is_left_out() -> None:
 
 
 def test_resources_and_prompts(tmp_path: Path) -> None:
-    from mcp import MCPError
-
     write(certificate_path(tmp_path, NEW.id), NEW)  # Makes the directory, too
 
-    async def use(client: "Client") -> None:
+    async def use(client: Client) -> None:
         async def read(uri: str) -> str:
             (content,) = (await client.read_resource(uri)).contents
             return content.text  # type: ignore[union-attr]
@@ -211,7 +207,7 @@ def test_long_answers_are_cut_and_secrets_left_out(tmp_path: Path) -> None:
 
 
 def test_what_a_tool_does_not_take_is_refused() -> None:
-    async def use(client: "Client") -> list[str]:
+    async def use(client: Client) -> list[str]:
         said = []
         for name, given in (
             ("explain", {"inputs": LOST, "output": "x"}),
@@ -372,7 +368,7 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 def test_without_permission_nothing_can_be_run() -> None:
-    async def use(client: "Client") -> str:
+    async def use(client: Client) -> str:
         assert "run" not in {each.name for each in (await client.list_tools()).tools}
         return await refused(client, **QUICK)
 
@@ -384,14 +380,14 @@ def test_without_permission_nothing_can_be_run() -> None:
         assert (done.exit_code, done.stdout) == (Exit.BAD_REQUEST, "")
 
 
-async def refused(client: "Client", **given: Any) -> str:
+async def refused(client: Client, **given: Any) -> str:
     answer = await client.call_tool("run", given)
     assert answer.is_error
     return answer.content[0].text  # type: ignore[union-attr]
 
 
 def test_a_run_needs_the_token_of_its_own_dry_run(allowed: tuple[str, ...], tmp_path: Path) -> None:
-    async def use(client: "Client") -> None:
+    async def use(client: Client) -> None:
         (tool,) = [each for each in (await client.list_tools()).tools if each.name == "run"]
         hints = tool.annotations
         assert hints is not None
@@ -425,7 +421,7 @@ def test_a_run_ends_as_by_ctrl_c_with_who_wanted_it(
 ) -> None:
     store = tmp_path / "store"
 
-    async def use(client: "Client") -> None:
+    async def use(client: Client) -> None:
         shown = await answered(client, **LONG)
         calling = asyncio.create_task(
             answered(client, **LONG, token=shown["result"]["token"]), name="run"
@@ -456,7 +452,7 @@ def test_a_run_ends_when_its_time_is_up(allowed: tuple[str, ...], tmp_path: Path
     file = tmp_path / "fabbench.yaml"
     file.write_text(file.read_text().replace("400", "400000"))
 
-    async def use(client: "Client") -> dict[str, Any]:
+    async def use(client: Client) -> dict[str, Any]:
         shown = await answered(client, **LONG)
         return await answered(client, **LONG, token=shown["result"]["token"])
 
@@ -473,7 +469,7 @@ def test_two_runs_at_once_are_two_runs_that_hear_of_each_other(
 ) -> None:
     store = tmp_path / "store"
 
-    async def use(client: "Client") -> None:
+    async def use(client: Client) -> None:
         shown = await answered(client, **LONG)
         first = asyncio.create_task(
             answered(client, **LONG, token=shown["result"]["token"]), name="first"
@@ -509,7 +505,7 @@ def test_a_run_in_a_queue_is_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyP
     given = {"benchmark": "nccl", "fabric": "p2p", "size": "8..1K", "repeat": 1}
     store = tmp_path / "store"
 
-    async def use(client: "Client") -> None:
+    async def use(client: Client) -> None:
         shown = await answered(client, **given)
         assert (shown["status"], store.exists()) == (Exit.FINE, False), shown
         assert not (tmp_path / "calls").exists()

@@ -5,29 +5,26 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from tests.support.hosts import Lab
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from mcp import Client
 
 T = TypeVar("T")
 
 
 def session(
     root: Path,
-    use: Callable[["Client"], Awaitable[T]],
+    use: Callable[[Client], Awaitable[T]],
     *options: str,
     cwd: Path = ROOT,
     lab: Lab | None = None,
     **env: str,
 ) -> T:
     """Return what a client gets of a server that reads a directory; on the client of a lab."""
-    from mcp import Client, StdioServerParameters
-    from mcp.client.stdio import stdio_client
-
     words = [sys.executable, "-m", "fabbench", "mcp", "--root", str(root), *options]
     environment = {name: value for name, value in os.environ.items() if name != "FABBENCH_STORE"}
     environment |= {"FABBENCH_NEIGHBORS": "ignore", **env}
@@ -46,7 +43,7 @@ def session(
     return asyncio.run(connected())
 
 
-async def answered(client: "Client", **given: Any) -> dict[str, Any]:
+async def answered(client: Client, **given: Any) -> dict[str, Any]:
     """Return the answer of the tool that runs."""
     content: dict[str, Any] = (await client.call_tool("run", given)).structured_content
     return content

@@ -1,9 +1,9 @@
 """`fabbench mcp --allow-run` of a target of hosts that are reached over ssh."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
+from mcp import Client
 
 from fabbench.model.errors import Exit
 from tests.support.host_fixtures import Labs
@@ -11,9 +11,6 @@ from tests.support.local_runs import eventually, rows
 from tests.support.mcp_client import answered, session
 from tests.support.paths import EXAMPLES
 from tests.support.ssh_runs import STORE, nothing_left
-
-if TYPE_CHECKING:
-    from mcp import Client
 
 pytestmark = pytest.mark.lab
 
@@ -31,7 +28,7 @@ def test_a_run_on_hosts_leaves_nothing_there_also_if_it_is_cancelled(lab: Labs) 
     )
     store = site.path(STORE)
 
-    async def use(client: "Client") -> None:
+    async def use(client: Client) -> None:
         shown = await answered(client, **QUICK)
         assert shown["status"] == Exit.FINE, shown
         assert all(name in shown["result"]["text"] for name in names)
