@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fabbench.cli import cli
 from fabbench.model.log import METRICS, Damaged, Finding, Log, Outcome, Point, Severity
 from fabbench.report.log_report import log_writer
+from tests.support.any_text import CHARACTERS
 from tests.support.command_line import runner
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import ROOT
@@ -96,7 +97,7 @@ def peak(log: Log) -> dict[str, Any] | None:
     return None
 
 
-TEXT = st.text(max_size=20)
+TEXT = st.text(CHARACTERS, max_size=20)
 LABELS = [
     {"placement": "in-place", "dtype": "float", "redop": "sum", "root": "-1"},
     {"placement": "out-of-place", "dtype": 'a"\\\n\u2028é'},

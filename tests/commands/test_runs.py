@@ -52,6 +52,16 @@ def listed(store: Path, *words: str) -> list[str]:
     return [run["id"] for run in found]
 
 
+def test_without_a_directory_to_read_the_store_is_named(tmp_path: Path) -> None:
+    for store in (Path("/proc/x"), tmp_path / "missing"):
+        done = fabbench(store, "runs")
+        assert (done.exit_code, done.stderr) == (
+            0,
+            f"No runs: {store} is no directory that can be read.\n",
+        )
+    assert fabbench(tmp_path, "runs").stderr == f"No runs in {tmp_path}.\n"
+
+
 @pytest.mark.parametrize(
     ("state", "shown"),
     [("inconclusive", "inconclusive"), ("not trusted", "not trusted"), ("", "passed")],

@@ -406,10 +406,9 @@ def test_pods_that_start_later_are_waited_for(
     tmp_path: Path,
     watched: Target,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    logged: list[str],
 ) -> None:
     monkeypatch.setattr(launcher, "_LOOK_S", 0.01)
-    caplog.set_level("INFO")
     later = [
         listed(),
         listed(jobs_pod("n1", "a", "Pending")),
@@ -421,5 +420,5 @@ def test_pods_that_start_later_are_waited_for(
         KUBERNETES.connections(watched, 60) as connections,
     ):
         assert {*connections} == {"n1/a", "n2/b"}
-    told = [each for each in caplog.messages if each.startswith("Pods with app=job")]
+    told = [each for each in logged if each.startswith("Pods with app=job")]
     assert [each.rpartition(": ")[2] for each in told] == ["0 of 0.", "0 of 1.", "1 of 2."]

@@ -4,13 +4,14 @@ Their jobs are in test_batch_launchers.
 """
 
 import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import fabbench
+from tests.support.local_runs import eventually, fabbench, output, start_program
 from tests.support.paths import FAKE_PROGRAMS
 
 pytestmark = pytest.mark.local
@@ -80,6 +81,22 @@ def test_a_job_that_ends_at_once_is_explained_by_its_own_output(
     assert done.returncode == 3, done.stderr
     assert "/nowhere: No such file or directory" in done.stderr
     assert not [*tmp_path.glob("fabbench*")]
+
+
+def test_of_a_run_that_was_killed_show_says_that_its_job_may_go_on(tmp_path: Path) -> None:
+    with start_program(tmp_path, (*PBS, "--env", "STANDIN_HANG_AT=512")) as process:
+        assert eventually(lambda: " float " in output(tmp_path))  # a row
+        process.kill()
+    try:
+        done = fabbench(tmp_path, "show")
+        assert done.returncode == 0, done.stderr
+        assert "truncated" in done.stdout
+        assert "its job (fabbench-…) may still wait or run in pbs" in done.stderr
+    finally:
+        subprocess.run(["qdel", "1.server"], check=True)
+    whole = fabbench(tmp_path, *PBS)
+    assert whole.returncode == 0, whole.stderr
+    assert "may still" not in fabbench(tmp_path, "show").stderr
 
 
 def test_a_server_may_keep_no_history_of_jobs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
@@ -50,28 +51,27 @@ def kwok(cluster: Cluster) -> Iterator[Cluster]:
     fakes.remove(cluster)
 
 
+def with_controller(cluster: Cluster, part: str, controller: ModuleType) -> Iterator[Cluster]:
+    """Yield the cluster with a controller, which is removed afterwards; `part`: what it needs."""
+    need(part)
+    controller.start(cluster)
+    yield cluster
+    controller.stop(cluster)
+
+
 @pytest.fixture(scope="module")
 def mpijobs(cluster: Cluster) -> Iterator[Cluster]:
     """Yield the cluster with Kubeflow's MPI operator, which is removed after the module."""
-    need("mpijob")
-    operator.start(cluster)
-    yield cluster
-    operator.stop(cluster)
+    yield from with_controller(cluster, "mpijob", operator)
 
 
 @pytest.fixture(scope="module")
 def jobsets(mpijobs: Cluster) -> Iterator[Cluster]:
     """Yield the cluster with names of pods and JobSet's controller, removed after the module."""
-    need("jobset")
-    jobset_controller.start(mpijobs)
-    yield mpijobs
-    jobset_controller.stop(mpijobs)
+    yield from with_controller(mpijobs, "jobset", jobset_controller)
 
 
 @pytest.fixture(scope="module")
 def trainjobs(jobsets: Cluster) -> Iterator[Cluster]:
     """Yield the cluster with JobSet's and Trainer's controllers, removed after the module."""
-    need("trainer")
-    trainer_controller.start(jobsets)
-    yield jobsets
-    trainer_controller.stop(jobsets)
+    yield from with_controller(jobsets, "trainer", trainer_controller)

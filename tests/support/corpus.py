@@ -8,6 +8,7 @@ One golden file, whose changes are reviewed as a diff.
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def recorded() -> dict[str, list[dict[str, Any]]]:
     """Return log file → what each log in it is read as, as the golden file has it."""
     known: dict[str, list[dict[str, Any]]] = json.loads(GOLDEN.read_text())

@@ -7,7 +7,7 @@ It claims what the table's verdicts show: of the plateau, then size by size.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from fabbench.analysis.compare import (
     Comparison,
     ComparisonRow,
     ComparisonSection,
-    Plateau,
 )
 from fabbench.analysis.statistics import Difference, RowTest
 from fabbench.model.log import Outcome
@@ -79,17 +78,16 @@ def headlines(comparison: Comparison) -> list[str]:
 def _change(section: ComparisonSection, row: ComparisonRow, verdicts: str) -> str:
     """Write how much better the plateau is; where it is one size, how much better a row is.
 
-    `verdicts`: the words on sizes that follow. Where they claim a difference, a verdict of its own
-    that is neither faster nor slower is added.
+    `verdicts`: the words on sizes that follow. Its own verdict is added where they say another.
     """
     mark = verdicts.startswith(_CLEAR)  # they begin with "faster" or "slower"
     plateau = section.plateaus[0]
     if plateau is None or len(plateau.sizes) < 2:
         return _ratio_words(row, column=0, mark=mark)
-    test = plateau.test
-    change = _with_bounds(plateau.ratio, test)
-    doubt = f", {test.verdict}" if mark and test.verdict not in _CLEAR else ""
-    return f"; plateau {change}{doubt}"
+    verdict = plateau.test.verdict
+    change = _with_bounds(plateau.ratio, plateau.test)
+    is_said = verdict in verdicts if verdict in _CLEAR else not mark
+    return f"; plateau {change}" if is_said else f"; plateau {change}, {verdict}"
 
 
 def _with_bounds(ratio: float, test: RowTest) -> str:
@@ -137,17 +135,19 @@ class _Span(NamedTuple):
 def _verdicts(section: ComparisonSection) -> str:
     """Describe at which sizes the first column is faster or slower: ``"faster from 8 KB up"``.
 
-    Spans follow the plateau's verdict where it holds. Where they are too many, the sizes are
-    counted by their own verdicts.
+    By the verdict of each size alone: none is claimed that the table has as undecided. Where the
+    spans are too many, the sizes are counted.
     """
     rows = [row for row in section.rows if row.figures[0]]
     rows = [row for row in rows if row.figures[BASE]]  # that the base has, too
-    by_plateau = _plateau_verdicts(section, rows)
-    spans = list(_spans(rows, by_plateau))
+    spans = list(_spans(rows))
     clear = [span for span in spans if span.verdict in _CLEAR]
     if not clear:
         verdicts = {span.verdict for span in spans if span.verdict}
-        return _NO_DIFFERENCE.get(frozenset(verdicts), "")
+        no_difference = _NO_DIFFERENCE.get(frozenset(verdicts), "")
+        plateau = section.plateaus[0]
+        is_plateau_clear = plateau is not None and plateau.test.verdict in _CLEAR
+        return f"{no_difference} at single sizes" if is_plateau_clear else no_difference
     if len(clear) > _MAX_SPANS:
         counts = Counter(row.verdict(column=0) for row in rows)
         total = len(rows)
@@ -157,53 +157,10 @@ def _verdicts(section: ComparisonSection) -> str:
     return ", ".join(words)
 
 
-def _spans(rows: Sequence[ComparisonRow], by_plateau: Mapping[int, Difference]) -> Iterator[_Span]:
-    """Yield neighbors with one verdict: the plateau's where it holds, else their own."""
-
-    def verdict_of(row: ComparisonRow) -> Difference | None:
-        return by_plateau.get(row.size) or row.verdict(column=0)
-
-    for verdict, neighbors in groupby(rows, verdict_of):
+def _spans(rows: Sequence[ComparisonRow]) -> Iterator[_Span]:
+    """Yield neighbors with one verdict."""
+    for verdict, neighbors in groupby(rows, lambda row: row.verdict(column=0)):
         yield _Span(verdict, list(neighbors))
-
-
-def _plateau_verdicts(
-    section: ComparisonSection, rows: Sequence[ComparisonRow]
-) -> Mapping[int, Difference]:
-    """Return size → the verdict on the plateau, for the sizes where it holds in place of theirs.
-
-    The plateau is that of the first column. It holds for its own sizes, and up to others that show
-    its verdict, if none between them is the same or points the other way. Empty where its verdict
-    is neither faster nor slower.
-    """
-    plateau = section.plateaus[0]
-    if plateau is None or plateau.test.verdict not in _CLEAR:
-        return {}
-    below = [row for row in rows if row.size < plateau.sizes[0]]
-    above = [row for row in rows if row.size > plateau.sizes[-1]]
-    sizes = list(plateau.sizes)
-    sizes += _agreeing(below[::-1], plateau)  # the nearest first
-    sizes += _agreeing(above, plateau)
-    return dict.fromkeys(sizes, plateau.test.verdict)
-
-
-def _agreeing(rows: Iterable[ComparisonRow], plateau: Plateau) -> Sequence[int]:
-    """Return the sizes of rows, the nearest first, up to the last with the plateau's verdict.
-
-    Undecided ones between count too, until one is the same or points the other way.
-    """
-    agreeing: list[int] = []
-    count = 0  # of sizes up to the last one that shows it
-    for row in rows:
-        verdict = row.verdict(column=0)
-        ratio = row.ratios[0] or 1.0  # 1: none is known, so it points nowhere
-        same_way = (ratio > 1) is (plateau.ratio > 1)
-        if verdict is Difference.SAME or not same_way:
-            break
-        agreeing.append(row.size)
-        if verdict is plateau.test.verdict:
-            count = len(agreeing)
-    return agreeing[:count]
 
 
 def _sizes_words(span: Sequence[ComparisonRow], rows: Sequence[ComparisonRow]) -> str:

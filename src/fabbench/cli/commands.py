@@ -359,14 +359,16 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
-        if self.get_command(ctx, name) is None:  # no command has this name
-            # A word of another tool may mean a command with options: rm=runs/rm
-            args = [*MEANT.get(name, name).split("/"), *rest]
-            if name == "help":
-                args = [*rest, "--help"]
-            is_word = not name.startswith("-") and not ctx.resilient_parsing
-            if is_word and self.get_command(ctx, args[0]) is None:
-                self._fail_with_suggestion(ctx, name)
+        command = self.get_command(ctx, name)
+        if command is not None:
+            return name, command, rest
+        # A word of another tool may mean a command with options: rm=runs/rm
+        args = [*MEANT.get(name, name).split("/"), *rest]
+        if name == "help":
+            args = [*rest, "--help"]
+        is_word = not name.startswith("-") and not ctx.resilient_parsing
+        if is_word and self.get_command(ctx, args[0]) is None:
+            self._fail_with_suggestion(ctx, name)
         return super().resolve_command(ctx, args)
 
     def _fail_with_suggestion(self, ctx: click.Context, name: str) -> NoReturn:

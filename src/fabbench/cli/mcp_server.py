@@ -12,7 +12,7 @@ from fabbench import __version__
 from fabbench.cli.agent_runs import RUN, Runs
 from fabbench.cli.agent_tools import ToolAnswer, answer, tools
 from fabbench.model.compat import override
-from fabbench.model.errors import one_named
+from fabbench.model.errors import RequestError, one_named
 from fabbench.report.table import PlainData
 from fabbench.report.templates import template
 
@@ -52,16 +52,21 @@ class _Server(MCPServer[Any]):
         self, name: str, arguments: PlainData, context: object = None
     ) -> types.CallToolResult:
         del context
-        tool = one_named("tool", name, tools())
-        if self.runs and name == RUN:
-            answered = await self.runs.answer(arguments)
-        else:
-            answered = answer(tool.words(arguments))
+        try:
+            answered = await self._answer(name, arguments)
+        except RequestError as error:  # the SDK sends its message alone
+            raise RequestError(error.with_hint) from error
         return types.CallToolResult(
             content=[types.TextContent(text=json.dumps(answered))],
             structured_content=answered,
             is_error=answered["result"] is None,
         )
+
+    async def _answer(self, name: str, arguments: PlainData) -> PlainData:
+        tool = one_named("tool", name, tools())
+        if self.runs and name == RUN:
+            return await self.runs.answer(arguments)
+        return answer(tool.words(arguments))
 
 
 def new_server(runs: Runs | None) -> MCPServer[Any]:

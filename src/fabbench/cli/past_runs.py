@@ -42,6 +42,7 @@ _HEADER = [
     "OUTCOME",
 ]
 _OPTIONAL_COLUMNS = frozenset({"NAME", "GATE"})  # Left out if they are empty for all runs
+_ENDS_WITH_FABBENCH = frozenset({"local", "ssh"})  # Launchers whose programs do
 _MAX_CONFIGURATIONS = 2  # Configurations that a row of the table names
 
 
@@ -72,6 +73,7 @@ def runs(
     Example: fabbench runs --benchmark nccl --since 7d
     """
     from fabbench.report.table import Overview, render_overview
+    from fabbench.runs.directories import is_readable
 
     if ctx.invoked_subcommand is not None:
         return
@@ -80,6 +82,8 @@ def runs(
     if chosen or form != "text":
         records = [_run_record(store, run) for run in chosen]
         terminal.show(render_overview, Overview(name="runs", table=table, records=records), form)
+    elif not is_readable(store):
+        terminal.say(f"No runs: {store} is no directory that can be read.")
     elif any(filters.values()):
         terminal.say(f"No run in {store} matches.")
     else:
@@ -286,11 +290,25 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: Sizes |
         _write_readable(stored, comparison, form)
     elif comparison is not None:
         terminal.print_comparison(comparison, form)
+    _say_what_may_go_on(stored)
     measured = any(execution.logs for execution in stored.executions)
     damaged = terminal.say_damage(stored.path.name, stored.damage)
     if damaged:  # a status other than 0
         return damaged
     return Exit.FINE if measured else Exit.UNTRUSTED
+
+
+def _say_what_may_go_on(run: "StoredRun") -> None:
+    """Say where to look for a job that a killed fabbench has left."""
+    from fabbench.runs.store import is_unfinished
+
+    where = run.request.where.get("launcher", "local")
+    if where not in _ENDS_WITH_FABBENCH and is_unfinished(run):
+        terminal.notify(
+            f"Not finished: if fabbench was killed, its job (fabbench-…) may still wait or run in "
+            f"{where}. The commands of {where} end it; `fabbench clean` finds those of Slurm and "
+            "Kubernetes."
+        )
 
 
 def _write_readable(run: "StoredRun", comparison: "Comparison | None", form: str) -> None:

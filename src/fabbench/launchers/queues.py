@@ -199,7 +199,7 @@ class QueueJob(Job):
         said = output_text(self._lines_of(self._own_output))
         return MachineError(
             f"{self} ended before its script printed anything: {said}.",
-            hint="Its first node must be able to write where it was submitted from.",
+            hint="Its first node must be able to write where it was submitted from: is it full?",
         )
 
     @override

@@ -33,8 +33,13 @@ def runs(store: Path) -> Iterator[Path]:
 
 
 def _entries(store: Path) -> Iterator[Path]:
-    if os.access(store, os.R_OK) and store.is_dir():
+    if is_readable(store):
         yield from store.iterdir()
+
+
+def is_readable(store: Path) -> bool:
+    """Return whether a store is a directory that can be read."""
+    return os.access(store, os.R_OK) and store.is_dir()
 
 
 def store_here(store: Path | None, of_file: Path | None = None) -> Path:

@@ -527,12 +527,13 @@ def in_progress(run: StoredRun) -> bool:
 
     It has executions left, and was written to recently.
     """
-    if not _is_unfinished(run):
+    if not is_unfinished(run):
         return False
     return time.time() - _last_written(run) < _QUIET_S
 
 
-def _is_unfinished(run: StoredRun) -> bool:
+def is_unfinished(run: StoredRun) -> bool:
+    """Return whether a run has executions left, or a sweep has no result."""
     if run.sweep is not None and run.verdict is None:  # only a sweep has to have a verdict
         return True
     folder = run.path / EXECUTIONS

@@ -30,6 +30,19 @@ def several(**figures: Sequence[float]) -> list[Column]:
     ]
 
 
+def moving(name: str, rate: float) -> Column:
+    """Make a column of three executions of one mean, whose sizes move against each other."""
+    parts = ((0.94, 1.0, 1.06), (1.0, 1.06, 0.94), (1.06, 0.94, 1.0))
+    sizes = (MB, 4 * MB, GB)
+    return column(
+        name,
+        *(
+            log([(size, 1e9 * rate * part) for size, part in zip(sizes, of_log, strict=True)])
+            for of_log in parts
+        ),
+    )
+
+
 CASES = {
     "published": PUBLISHED,
     "published, turned round": PUBLISHED[::-1],
@@ -42,6 +55,11 @@ CASES = {
         rates("a", [(MB, 8), (GB, 2.1)], hosts=1),
         rates("b", [(MB, 2), (GB, 2)], hosts=1),
     ],
+    "undecided between": [
+        latencies("a", [(64, 10), (512, 11), (KB, 13), (4 * KB, 40)]),
+        latencies("b", [(64, 2), (512, 2.1), (KB, 12), (4 * KB, 5)]),
+    ],
+    "a plateau whose sizes are undecided": [moving("a", 0.9), moving("b", 1.0)],
     "a size that one lacks": [rates("a", [(MB, 2), (GB, 9)]), rates("b", [(MB, 2)])],
     "times": [latencies("shm", [(64, 1), (KB, 2)]), latencies("tcp", [(64, 10), (KB, 20)])],
     "many columns": [

@@ -34,6 +34,7 @@ from fabbench.report import nics_table
 from fabbench.report.expectations import expectations_of_log
 from fabbench.report.table import to_markdown, to_terminal
 from fabbench.runs.document import plain, read
+from tests.support.any_text import CHARACTERS
 from tests.support.counter_trees import Tree, efas, nic, run_script
 from tests.support.needed import need
 
@@ -219,7 +220,7 @@ INTERFACE_LINES = st.builds(
     st.lists(NUMBERS, min_size=15, max_size=17).map(" ".join),
 )
 TIMES = NUMBERS.map("proc/uptime:{} 1".format)
-FREE = st.one_of(st.text(), st.lists(PIECES, max_size=8).map("".join))
+FREE = st.one_of(st.text(CHARACTERS), st.lists(PIECES, max_size=8).map("".join))
 
 
 def read_again(value: Any) -> Any:

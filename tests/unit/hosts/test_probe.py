@@ -14,6 +14,7 @@ from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import UNLIMITED, Interface, Link, Probe
 from fabbench.model.hosts import MpiKind
 from tests.support import sysfs
+from tests.support.any_text import CHARACTERS
 from tests.support.golden import GOLDEN, assert_golden
 from tests.support.needed import need
 from tests.support.probes import PROBES, lines, probe
@@ -328,7 +329,9 @@ def test_no_answer_can_break_the_reader(data: st.DataObject) -> None:
     drawn = data.draw(
         st.lists(
             st.one_of(
-                st.text(), st.sampled_from(lines(known)), st.from_regex(r"\A[a-z_.]{1,12}\t.*\Z")
+                st.text(CHARACTERS),
+                st.sampled_from(lines(known)),
+                st.from_regex(r"\A[a-z_.]{1,12}\t.*\Z", alphabet=CHARACTERS),
             )
         )
     )

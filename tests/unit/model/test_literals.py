@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fabbench.evidence.known_errors import by_code, fatal_texts
 from fabbench.model.literals import Literal, may_match, prefilter, required_literals
+from tests.support.any_text import CHARACTERS
 from tests.support.tiers import sampled
 
 EXPRESSIONS = [each for text in fatal_texts() for each in text.expressions]
@@ -87,7 +88,7 @@ def test_the_filter_hides_no_match_of_a_pattern(pattern: str) -> None:
     found = prefilter([pattern])
 
     @settings(max_examples=10, suppress_health_check=list(HealthCheck), database=None)
-    @given(st.from_regex(pattern))
+    @given(st.from_regex(pattern, alphabet=CHARACTERS))
     def hides_none(line: str) -> None:
         assert found.search(line)
         assert may_match(pattern, line)

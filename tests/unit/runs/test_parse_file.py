@@ -168,6 +168,10 @@ def test_random_bytes_never_break_the_readers(tmp_path: Path) -> None:
         assert isinstance(entry, Unread)
 
 
+PLAIN_LINE = f"{'a plain line ' * 7}\n"
+"""As many as these are more than is read at once."""
+
+
 def steps(beginning: str) -> list[Log]:
     """Read two configurations of one script, below what it printed first."""
     begin, end = "#@fabbench begin {}/x benchmark=nccl\n", "#@fabbench end {}/x 0\n"
@@ -179,7 +183,7 @@ def steps(beginning: str) -> list[Log]:
 
 def test_a_long_text_before_the_first_marker_is_known_to_each_configuration() -> None:
     version = "NCCL version 2.28.9+cuda13.0\n"
-    short, long = steps(version), steps(version + "a plain line\n" * 30_000)
+    short, long = steps(version), steps(version + PLAIN_LINE * 4_000)
     assert [log.facts for log in long] == [log.facts for log in short]
     assert [log.facts.get("nccl") for log in short] == ["2.28.9"] * 2
 

@@ -1,7 +1,6 @@
 """What fabbench left in a cluster, and how it is deleted."""
 
 import contextlib
-import logging
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -138,9 +137,8 @@ def test_pods_that_controllers_remove_late_are_waited_for(
     notes: int,
     left: bool,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    logged: list[str],
 ) -> None:
-    caplog.set_level(logging.INFO)
     api = Controllers(monkeypatch, seconds)
     with (
         pytest.raises(MachineError, match=r" 15\d s: pod-0\.$")
@@ -148,7 +146,7 @@ def test_pods_that_controllers_remove_late_are_waited_for(
         else contextlib.nullcontext()
     ):
         remove(cast("KubernetesApi", api), THINGS, api.pods)
-    assert ["pod-0" in message for message in caplog.messages] == [True] * notes
+    assert ["pod-0" in message for message in logged] == [True] * notes
 
 
 @pytest.mark.parametrize("silent_at", [0, 60])
