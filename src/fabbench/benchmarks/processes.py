@@ -1,0 +1,293 @@
+"""Executions of several processes: a server and a client, of each rail or rank.
+
+A program gives its `Process`: what begins one, what lines say about it, and which others may be of
+its run. A `ProcessesReader` follows one process per stream, groups them into runs, and makes one
+record of each run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fabbench.benchmarks import LogReadings, Reader
+from fabbench.benchmarks.commands import whole_number
+from fabbench.benchmarks.events import (
+    Ahead,
+    Error,
+    Events,
+    Fail,
+    Header,
+    RowLine,
+    Setting,
+    Statement,
+    Turn,
+)
+from fabbench.benchmarks.executions import Execution, Table, join_processes, read_any_line
+from fabbench.model.compat import override
+from fabbench.model.log import NO_STEP, NO_STREAM, Facts, Line, Marker, Point, Record, Stream
+from fabbench.model.mappings import without
+from fabbench.model.messages import quoted
+
+_CHOSEN = frozenset({"device", "domain"})
+"""Facts that contradict fabbench's step if it states another value."""
+_OF_STEP = ("together", "endpoint")
+"""What a step states of its processes."""
+
+
+@dataclass(slots=True, eq=False)
+class Process(Execution):
+    """What one process prints into a stream."""
+
+    stream: Stream = NO_STREAM
+    step: Marker = NO_STEP
+    """Fabbench's own, in which it was started."""
+    reported: dict[str, dict[str | int, str]] = field(default_factory=dict)
+    """Fact → each value that it reported → the side that did."""
+    run: "list[Process]" = field(default_factory=list)
+    """All processes of its run, and itself; empty as long as that is not known."""
+
+    def __post_init__(self) -> None:
+        stated = self.step.facts
+        self.size = whole_number(stated, "size")
+        self.iterations = whole_number(stated, "iterations")
+        self.record.case = self.record.case or stated.get("program")
+        self.report({name: stated[name] for name in _OF_STEP if name in stated})
+
+    @property
+    def case(self) -> str:
+        """The program; empty if it is not known."""
+        return self.record.case or ""
+
+    @property
+    def side(self) -> str:
+        """`server` or `client`; empty if it is not known."""
+        return self.stream.side
+
+    # -- its run
+
+    def is_ended_by(self, events: Events) -> bool:
+        """Return whether a line can only belong to a later process of the stream."""
+        raise NotImplementedError
+
+    @property
+    def shows_run(self) -> bool:
+        """Whether all that shows its run has been read."""
+        return True
+
+    @property
+    def is_told_by_peer(self) -> bool:
+        """Whether only the other side shows its run, and not the order of processes."""
+        return False
+
+    def is_peer(self, other: "Process") -> bool:
+        """Return whether another process is the other side of its run."""
+        raise NotImplementedError
+
+    def may_run_with(self, other: "Process") -> bool:
+        """Return whether the two may be of one program: one may not say of which it is."""
+        return not self.case or not other.case or self.case == other.case
+
+    # -- what lines say
+
+    def report(self, facts: Facts) -> None:
+        """Add facts; another device than that of fabbench's step is not what was to be measured."""
+        for name, value in facts.items():
+            if value == "":  # not known
+                continue
+            self.reported.setdefault(name, {}).setdefault(value, self.side)
+            if name in _CHOSEN and not self.record.off_fabric:
+                contradiction = self.step.contradiction(name, str(value), self.side)
+                self.record.off_fabric = contradiction
+
+    @override
+    def add(self, statement: Statement) -> None:
+        match statement:
+            case Setting(facts=facts):
+                self.report(facts)
+                Execution.add(self, statement._replace(facts={}))
+            case Error():
+                Execution.add(self, Fail(self.said(statement.text)))
+            case _:
+                Execution.add(self, statement)
+
+    def said(self, text: str) -> str:
+        """Return a sentence that quotes an error; it names the side, if that is known."""
+        program = self.table.program or self.case or "The program"
+        speaker = f"The {self.side}" if self.side else program
+        return f"{speaker} said: {quoted(text)}"
+
+    def add_events(self, events: Events) -> Sequence[Point]:
+        """Add what a line says; return the points of a row."""
+        points: list[Point] = []
+        for event in events:
+            if isinstance(event, RowLine):
+                points += self.add_row(event)
+            elif not isinstance(event, Turn):  # of which the reader makes something
+                self.add(event)
+        return points
+
+
+class ProcessesReader(Reader):
+    """Reads the processes of a program, or of a family of programs, of all streams."""
+
+    table: Table
+    process: type[Process]
+    """A subclass states both."""
+
+    def __init__(self) -> None:
+        self._processes: dict[Stream, Process] = {}
+        """The one that prints to each stream now."""
+        self._runs: list[list[Process]] = []
+        """Those that more processes may be of, in order."""
+        self._step = NO_STEP
+        """The last one that fabbench marked, if it is of this benchmark."""
+        self._ahead: dict[Stream, Events] = {}
+        """What was said about the table, or the process, that comes next."""
+
+    def judge(self, record: Record, processes: Sequence[Process]) -> None:
+        """Add what only the whole run shows; usually rows and messages say it all."""
+
+    @override
+    def feed(self, line: Line) -> LogReadings | None:
+        stream = line.stream
+        process = self._processes.get(stream)
+        if process is None and self._step is not NO_STEP:  # all text in it is of the program
+            process = self._begin_process(stream)
+        events = read_any_line(self.table, line, process, may_fail=process is not None)
+        ahead = self._ahead.get(stream, ())
+        match events:
+            case None:
+                return None
+            case (Ahead(statements),):  # another benchmark may read the line, too
+                new = [each for each in statements if each not in ahead]
+                self._ahead[stream] = [*ahead, *new]
+                return None
+        above = process
+        if process is None or process.is_ended_by([*ahead, *events]):
+            process = self._begin_process(stream)
+        if process is not above or any(isinstance(event, Header) for event in events):
+            events = [*ahead, *events]
+            self._ahead.pop(stream, None)
+        points = process.add_events(events)
+        ended = [above] if above is not None and above is not process else []
+        shown = [process] if process.shows_run else []
+        return [*points, *self._group([*ended, *shown])]
+
+    @override
+    def mark(self, marker: Marker) -> LogReadings:
+        if marker.kind != "begin":
+            return ()
+        is_ours = marker.facts.get("benchmark") == self.table.benchmark
+        # All steps of one execution of fabbench are one run, which goes on in this step.
+        if is_ours and self._step.execution == marker.execution:
+            self._step = marker
+            return self._end_processes()
+        before = self.close()
+        if is_ours:
+            self._step = marker
+            # It has a record even if it prints nothing.
+            self._group([self._new_process(NO_STREAM)])
+        return before
+
+    @override
+    def close(self) -> LogReadings:
+        ended = self._end_processes()
+        runs = self._runs
+        self._runs = []
+        self._step = NO_STEP
+        self._ahead = {}
+        return [*ended, *map(self._record, runs)]
+
+    def _new_process(self, stream: Stream) -> Process:
+        return self.process(self.table, self.table.record(), stream=stream, step=self._step)
+
+    def _begin_process(self, stream: Stream) -> Process:
+        process = self._processes[stream] = self._new_process(stream)
+        return process
+
+    def _end_processes(self) -> Sequence[Record]:
+        """End the process of each stream; return the runs that are over by that."""
+        ended = [*self._processes.values()]
+        self._processes = {}
+        return self._group(ended)
+
+    # -- processes → runs
+
+    def _group(self, processes: Sequence[Process]) -> Sequence[Record]:
+        """Assign processes to runs; return the records of those that are over."""
+        records: list[Record] = []
+        for process in processes:
+            if not process.run:
+                process.run = self._run_of(process)
+                process.run.append(process)
+                # More processes may be of the latest run, and of the last one of each stream.
+                last = {*self._last_runs().values(), len(self._runs) - 1}
+                over = [run for at, run in enumerate(self._runs) if at not in last]
+                self._runs = [run for at, run in enumerate(self._runs) if at in last]
+                records += map(self._record, over)
+        return records
+
+    def _last_runs(self) -> dict[Stream, int]:
+        """Return the position of the last run of each stream."""
+        return {process.stream: at for at, run in enumerate(self._runs) for process in run}
+
+    def _run_of(self, process: Process) -> list[Process]:
+        """Return the run that a process is of, which may be a new one: that of its other side.
+
+        Where the order of processes shows it: of the k-th one of each stream.
+        """
+        for run in self._candidates(process):
+            if all(map(process.may_run_with, run)):
+                return run
+        self._runs.append([])
+        return self._runs[-1]
+
+    def _candidates(self, process: Process) -> Sequence[list[Process]]:
+        if process.is_told_by_peer:
+            alone = (run for run in self._runs if len(run) == 1)
+            return [run for run in alone if process.is_peer(run[0])]
+        # The first process of a stream is of the run that others have begun, the next one of the
+        # next run, or, in a step of fabbench, of the same.
+        further = 1 if self._step is NO_STEP else 0
+        at = self._last_runs().get(process.stream, len(self._runs) - 1 - further) + further
+        return self._runs[max(at, 0) : at + 1]
+
+    # -- a run → a record
+
+    def _record(self, processes: Sequence[Process]) -> Record:
+        """Return the record of a run: of what all its processes printed."""
+        record = self.table.record()
+        for process in processes:
+            _merge(record, process.finish())
+        record.facts |= {
+            name: value if not others else ", ".join(map(str, (value, *others)))
+            for name, (value, *others) in reported_by(processes).items()
+        }
+        of_tables = [process.record.finished for process in processes if process.rows]
+        expected = [finished for finished in of_tables if finished is not None]
+        record.finished = all(expected) if expected else None  # None: no end is expected
+        join_processes(record, processes)
+        self.judge(record, processes)
+        return record
+
+
+def reported_by(processes: Sequence[Process]) -> dict[str, dict[str | int, str]]:
+    """Return fact → its different values, in order → the side that reported each first."""
+    values: dict[str, dict[str | int, str]] = {}
+    for process in processes:
+        for name, sides in process.reported.items():
+            of_fact = values.setdefault(name, {})
+            values[name] = {**of_fact, **without(sides, of_fact)}
+    return values
+
+
+def _merge(record: Record, other: Record) -> None:
+    """Add what a process reported."""
+    record.benchmark = other.benchmark  # another one where a script's summary is of it
+    record.case = record.case or other.case
+    record.incomplete = record.incomplete or other.incomplete
+    record.off_fabric = record.off_fabric or other.off_fabric
+    record.timed_out = record.timed_out or other.timed_out
+    record.wrong += other.wrong
+    record.damaged += other.damaged
+    record.failures += (failure for failure in other.failures if failure not in record.failures)
+    record.findings += (found for found in other.findings if found not in record.findings)
