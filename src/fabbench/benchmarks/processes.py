@@ -8,7 +8,7 @@ record of each run.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fabbench.benchmarks import LogReadings, Reader
+from fabbench.benchmarks import LogReadings, Reader, Reading
 from fabbench.benchmarks.commands import whole_number
 from fabbench.benchmarks.events import (
     Ahead,
@@ -24,7 +24,7 @@ from fabbench.benchmarks.events import (
 from fabbench.benchmarks.executions import Execution, Table, join_processes, read_any_line
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STEP, NO_STREAM, Facts, Line, Marker, Point, Record, Stream
-from fabbench.model.mappings import without
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import quoted
 
 _CHOSEN = frozenset({"device", "domain"})
@@ -82,9 +82,9 @@ class Process(Execution):
         """Return whether another process is the other side of its run."""
         raise NotImplementedError
 
-    def may_run_with(self, other: "Process") -> bool:
-        """Return whether the two may be of one program: one may not say of which it is."""
-        return not self.case or not other.case or self.case == other.case
+    def may_be_of(self, run: Sequence["Process"]) -> bool:
+        """Return whether it may be of the program of a run: one may not say of which it is."""
+        return len({self.case, *(other.case for other in run)} - {""}) < 2
 
     # -- what lines say
 
@@ -136,41 +136,49 @@ class ProcessesReader(Reader):
     def __init__(self) -> None:
         self._processes: dict[Stream, Process] = {}
         """The one that prints to each stream now."""
+        self._ahead: dict[Stream, list[Statement]] = {}
+        """What was said about the table, or the process, that comes next in a stream."""
         self._runs: list[list[Process]] = []
         """Those that more processes may be of, in order."""
+        self._run_of: dict[Stream, list[Process]] = {}
+        """The last run of each stream."""
         self._step = NO_STEP
         """The last one that fabbench marked, if it is of this benchmark."""
-        self._ahead: dict[Stream, Events] = {}
-        """What was said about the table, or the process, that comes next."""
 
     def judge(self, record: Record, processes: Sequence[Process]) -> None:
         """Add what only the whole run shows; usually rows and messages say it all."""
 
     @override
     def feed(self, line: Line) -> LogReadings | None:
-        stream = line.stream
-        process = self._processes.get(stream)
+        process = self._processes.get(line.stream)
         if process is None and self._step is not NO_STEP:  # all text in it is of the program
-            process = self._begin_process(stream)
+            process = self._begin_process(line.stream)
         events = read_any_line(self.table, line, process, may_fail=process is not None)
-        ahead = self._ahead.get(stream, ())
         match events:
             case None:
                 return None
             case (Ahead(statements),):  # another benchmark may read the line, too
-                new = [each for each in statements if each not in ahead]
-                self._ahead[stream] = [*ahead, *new]
+                ahead = self._ahead.setdefault(line.stream, [])
+                ahead += (statement for statement in statements if statement not in ahead)
                 return None
-        above = process
-        if process is None or process.is_ended_by([*ahead, *events]):
+        return self._assemble(events, line.stream, process)
+
+    def _assemble(self, events: Events, stream: Stream, above: Process | None) -> LogReadings:
+        """Add events to the process that they are about, which may begin with them.
+
+        `above`: the one that has printed to the stream so far; None: none has.
+        """
+        with_ahead = [*self._ahead.get(stream, ()), *events]
+        process = above
+        if above is None or above.is_ended_by(with_ahead):
             process = self._begin_process(stream)
         if process is not above or any(isinstance(event, Header) for event in events):
-            events = [*ahead, *events]
+            events = with_ahead
             self._ahead.pop(stream, None)
-        points = process.add_events(events)
-        ended = [above] if above is not None and above is not process else []
-        shown = [process] if process.shows_run else []
-        return [*points, *self._group([*ended, *shown])]
+        readings: list[Reading] = [*process.add_events(events)]
+        for each in (above, process):
+            readings += self._group(each)
+        return readings
 
     @override
     def mark(self, marker: Marker) -> LogReadings:
@@ -178,78 +186,67 @@ class ProcessesReader(Reader):
             return ()
         is_ours = marker.facts.get("benchmark") == self.table.benchmark
         # All steps of one execution of fabbench are one run, which goes on in this step.
-        if is_ours and self._step.execution == marker.execution:
-            self._step = marker
-            return self._end_processes()
-        before = self.close()
-        if is_ours:
-            self._step = marker
-            # It has a record even if it prints nothing.
-            self._group([self._new_process(NO_STREAM)])
+        goes_on = is_ours and self._step.execution == marker.execution
+        before = self._end_processes() if goes_on else self.close()
+        self._step = marker if is_ours else NO_STEP
+        if is_ours and not goes_on:  # it has a record even if it prints nothing
+            self._group(self._begin_process(NO_STREAM))
         return before
 
     @override
     def close(self) -> LogReadings:
         ended = self._end_processes()
         runs = self._runs
-        self._runs = []
-        self._step = NO_STEP
-        self._ahead = {}
+        ProcessesReader.__init__(self)
         return [*ended, *map(self._record, runs)]
 
-    def _new_process(self, stream: Stream) -> Process:
-        return self.process(self.table, self.table.record(), stream=stream, step=self._step)
-
     def _begin_process(self, stream: Stream) -> Process:
-        process = self._processes[stream] = self._new_process(stream)
+        record = self.table.record()
+        process = self.process(self.table, record, stream=stream, step=self._step)
+        self._processes[stream] = process
         return process
 
-    def _end_processes(self) -> Sequence[Record]:
+    def _end_processes(self) -> LogReadings:
         """End the process of each stream; return the runs that are over by that."""
-        ended = [*self._processes.values()]
+        ended = self._processes
         self._processes = {}
-        return self._group(ended)
+        return [record for process in ended.values() for record in self._group(process)]
 
     # -- processes → runs
 
-    def _group(self, processes: Sequence[Process]) -> Sequence[Record]:
-        """Assign processes to runs; return the records of those that are over."""
-        records: list[Record] = []
-        for process in processes:
-            if not process.run:
-                process.run = self._run_of(process)
-                process.run.append(process)
-                # More processes may be of the latest run, and of the last one of each stream.
-                last = {*self._last_runs().values(), len(self._runs) - 1}
-                over = [run for at, run in enumerate(self._runs) if at not in last]
-                self._runs = [run for at, run in enumerate(self._runs) if at in last]
-                records += map(self._record, over)
-        return records
-
-    def _last_runs(self) -> dict[Stream, int]:
-        """Return the position of the last run of each stream."""
-        return {process.stream: at for at, run in enumerate(self._runs) for process in run}
-
-    def _run_of(self, process: Process) -> list[Process]:
-        """Return the run that a process is of, which may be a new one: that of its other side.
-
-        Where the order of processes shows it: of the k-th one of each stream.
-        """
-        for run in self._candidates(process):
-            if all(map(process.may_run_with, run)):
-                return run
-        self._runs.append([])
-        return self._runs[-1]
+    def _group(self, process: Process | None) -> Sequence[Record]:
+        """Assign a process to its run, if that is known by now; return those that are over."""
+        if process is None or process.run:
+            return ()
+        stream = process.stream
+        if self._processes.get(stream) is process and not process.shows_run:
+            return ()
+        runs = (run for run in self._candidates(process) if process.may_be_of(run))
+        process.run = first_of(runs, [])
+        if not process.run:
+            self._runs.append(process.run)
+        process.run.append(process)
+        self._run_of[stream] = process.run
+        # More processes may be of the latest run, and of the last one of each stream.
+        may_go_on = [self._runs[-1], *self._run_of.values()]
+        over = [run for run in self._runs if run not in may_go_on]
+        self._runs = [run for run in self._runs if run in may_go_on]
+        return [*map(self._record, over)]
 
     def _candidates(self, process: Process) -> Sequence[list[Process]]:
+        """Return the runs that a process may be of: those of one that is its other side.
+
+        Where the order of processes shows it, the k-th ones of all streams are of one run.
+        """
         if process.is_told_by_peer:
-            alone = (run for run in self._runs if len(run) == 1)
-            return [run for run in alone if process.is_peer(run[0])]
-        # The first process of a stream is of the run that others have begun, the next one of the
-        # next run, or, in a step of fabbench, of the same.
-        further = 1 if self._step is NO_STEP else 0
-        at = self._last_runs().get(process.stream, len(self._runs) - 1 - further) + further
-        return self._runs[max(at, 0) : at + 1]
+            return [run for run in self._runs if len(run) == 1 and process.is_peer(run[0])]
+        before = self._run_of.get(process.stream)
+        if before is None:  # the first one of a stream is of the run that others have begun
+            return self._runs[-1:]
+        if self._step is not NO_STEP:  # whose processes are all of one run
+            return [before]
+        following = self._runs.index(before) + 1
+        return self._runs[following : following + 1]
 
     # -- a run → a record
 
@@ -258,10 +255,9 @@ class ProcessesReader(Reader):
         record = self.table.record()
         for process in processes:
             _merge(record, process.finish())
-        record.facts |= {
-            name: value if not others else ", ".join(map(str, (value, *others)))
-            for name, (value, *others) in reported_by(processes).items()
-        }
+        for name, values in reported_by(processes).items():
+            first, *others = values
+            record.facts[name] = ", ".join(map(str, values)) if others else first
         of_tables = [process.record.finished for process in processes if process.rows]
         expected = [finished for finished in of_tables if finished is not None]
         record.finished = all(expected) if expected else None  # None: no end is expected
@@ -276,7 +272,8 @@ def reported_by(processes: Sequence[Process]) -> dict[str, dict[str | int, str]]
     for process in processes:
         for name, sides in process.reported.items():
             of_fact = values.setdefault(name, {})
-            values[name] = {**of_fact, **without(sides, of_fact)}
+            for value, side in sides.items():
+                of_fact.setdefault(value, side)
     return values
 
 

@@ -371,21 +371,20 @@ class Process(processes.Process):
         settings = [event for event in events if isinstance(event, Setting)]
         has_header = any(isinstance(event, Header) for event in events)
         begins = any(isinstance(event, Begin) for event in events)
-        case = first_of((setting.case for setting in settings if setting.case), "")
-        if not has_header and not case:  # what it reports
+        cases = {setting.case for setting in settings} - {None}
+        if not has_header and not cases:  # what it reports
             return False
-        if case and self.case and case != self.case:
+        side = first_of(filter(None, map(_side_of, settings)), "")
+        sides = {*self.sides, side} - {""}
+        # In a stream that nothing names, both sides of a pair may print.
+        most_sides = 2 if self.stream == NO_STREAM else 1
+        if len(sides) > most_sides or (self.case and cases - {self.case}):
             return True
-        side = first_of((told for told in map(_side_of, settings) if told), "")
-        if side and side not in self.sides:
-            is_first = not self.sides and not self.headers_read
-            # In a stream that nothing names, both sides of a pair may print.
-            return not (is_first or (len(self.sides) == 1 and self.stream == NO_STREAM))
         if not side and not has_header:  # a fact of the process that prints here
             return False
         # Each side prints one table, and has one command line.
-        is_table_due = self.headers_read < max(len(self.sides), 1)
-        return not is_table_due or (bool(side) and begins)
+        is_table_due = self.headers_read < max(len(sides), 1)
+        return not is_table_due or (begins and side in self.sides)
 
     @override
     def add_events(self, events: Events) -> Sequence[Point]:
