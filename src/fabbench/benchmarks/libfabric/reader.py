@@ -34,7 +34,7 @@ from fabbench.benchmarks.processes import ProcessesReader, reported_by
 from fabbench.benchmarks.tables import Cells, Row, columns_of
 from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STREAM, Finding, Point, Record, Severity, fact_text
+from fabbench.model.log import NO_STREAM, Point, Record, fact_text
 from fabbench.model.mappings import first_of, without
 from fabbench.model.messages import with_remark
 from fabbench.model.patterns import lazy
@@ -54,40 +54,38 @@ Then the letters of those whose value may be omitted: ``-E`` and ``-E=4000``.
 def read_command(
     text: str, program: re.Pattern[str], valid_options: Options, case: str | None = None
 ) -> Events | None:
-    """Read a line that starts a program; None for a line that only names it.
+    """Read a line that starts a program: its side, endpoint (-e), size (-S) and iterations (-I).
 
-    `case`: the case, if it is not named after the program.
+    None for a line that only names it, or with invalid arguments. `case`: the case, if it is not
+    named after the program.
     """
     command = read_command_line(text, program)
-    setting = read_arguments(*command, valid_options) if command is not None else None
-    if setting is None:
+    if command is None:
         return None
-    return (Begin(), setting._replace(case=case or setting.case))
-
-
-def read_arguments(program: str, words: list[str], valid_options: Options) -> Setting | None:
-    """Read the arguments of a program: its side, endpoint (-e), size (-S) and iterations (-I).
-
-    None if they are not valid.
-    """
     short, long, optional = valid_options
     # getopt has no values that may be omitted: such options are left out, and say nothing here.
     may_omit_value = tuple(f"-{letter}" for letter in optional)
     readable_words = [
-        word for word in words if not (may_omit_value and word.startswith(may_omit_value))
+        word for word in command.words if not (may_omit_value and word.startswith(may_omit_value))
     ]
     try:
         options, operands = getopt.gnu_getopt(readable_words, short, long.split())
     except getopt.GetoptError:
         return None
     # A client has one operand, the server's address; several words are prose about the program.
-    if len(operands) > 1 or program in operands:
+    if len(operands) > 1 or command.program in operands:
         return None
     values = dict(options)
-    side = "client" if operands else "server"
-    facts = {"side": side, "endpoint": values.get("-e") or endpoint_of(program)}
+    facts = {
+        "side": "client" if operands else "server",
+        "endpoint": values.get("-e") or endpoint_of(command.program),
+    }
     size = whole_number(values, "-S")
-    return Setting(program, facts, size=size, iterations=whole_number(values, "-I"))
+    iterations = whole_number(values, "-I")
+    return (
+        Begin(),
+        Setting(case or command.program, facts, size=size, iterations=iterations),
+    )
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
@@ -271,7 +269,7 @@ def measure(row: Row, size: Given, count: Given) -> Measured | None:
     sizes = size_range(row.cell("bytes"), size)
     counts = count_range(row.cell("count"), count)
     transfers = _transfers(row, sizes, counts)
-    if not transfers or not _is_one_measurement(row, sizes):
+    if not transfers:
         return None
     program = row.record.case or ""
     # usec/xfer is the latency of one way, or the time per transfer of many. Where the program is
@@ -290,10 +288,7 @@ def _is_exactly_as_printed(row: Row, size: int, counts: Range) -> bool:
     """
     number = row.cell("bytes").rstrip("kmg")
     _, _, digit = number.partition(".")
-    only_size = Range(size, size)
-    if digit not in {"", "5"} or not _transfers(row, only_size, counts):
-        return False
-    return _is_one_measurement(row, only_size)
+    return digit in {"", "5"} and bool(_transfers(row, Range(size, size), counts))
 
 
 def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
@@ -301,6 +296,8 @@ def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
 
     1, 2, or, for many, the upper end of `_MANY`. `counts`: of iterations.
     """
+    if not _is_one_measurement(row, sizes):
+        return ()
     total = size_range(row.cell("total"))
     seconds = row.cell("elapsed").removesuffix("s")
     elapsed = printed(seconds)
@@ -477,7 +474,8 @@ class PairReader(ProcessesReader):
         used = reported.get("provider", {})
         if len(used) > 1:
             record.facts["transport"] = "mixed"
-            record.findings.append(_mixed_providers(used))
+            remarks = (with_remark(str(name), side) for name, side in used.items())
+            record.findings.append(finding("mixed-provider", used=", ".join(remarks)))
         elif used:
             record.facts["transport"] = first_of(used, "")
         ranges = {
@@ -534,9 +532,3 @@ def _fact_of_information(section: str, name: str, printed: str) -> tuple[str, st
     match = re.fullmatch(pattern, printed)
     value = ".".join(match.groups()) if match is not None else ""
     return (fact, value.lower() if fact == "endpoint" else value)
-
-
-def _mixed_providers(providers: Mapping[str | int, str]) -> Finding:
-    used = ", ".join(with_remark(str(name), side) for name, side in providers.items())
-    meaning = f"The processes did not use one provider: {used}."
-    return Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning)

@@ -17,6 +17,8 @@ from fabbench.model.compat import override
 from fabbench.model.log import NO_STEP, Finding, Point, Record
 from fabbench.model.mappings import first_of
 
+_OF_TABLE = frozenset({"header", "sum"})
+"""Lines with which rows begin."""
 _OF_SERVER = frozenset({"banner", "waiting"})
 """Lines that only a server prints."""
 _WHOLE_SETUP = frozenset({"Number of qps", "Connection type", "Mtu", "Link type"})
@@ -38,7 +40,6 @@ _STAGES: Mapping[str, Stage] = {
     "setup": Stage.SETUP,
     "local": Stage.SETUP,
     "remote": Stage.SETUP,
-    "waiting": Stage.SETUP,
     "header": Stage.TABLE,
     "sum": Stage.TABLE,
 }
@@ -138,25 +139,20 @@ class Process(processes.Process):
 
     def _is_ended_by(self, note: Note) -> bool:
         # Whether a kind of line can only belong to a later process.
-        has_begun = bool(self.stage or self.record.failures)
+        has_failed = bool(self.record.failures)
+        stage = _STAGES.get(note.kind, self.stage)  # a line without one may come at any time
         if note.kind == "command":
             # All output of a background server may be below the client's command: that one is of
             # the other side.
-            return has_begun or note.value in self.told.get("command", ())
-        stage = _STAGES.get(note.kind)
-        if stage is None or not has_begun:
-            return False
-        if note.kind == "header":
+            is_repeated = note.value in self.told.get("command", ())
+            return is_repeated or has_failed or stage < self.stage
+        if note.kind in _OF_TABLE:
             # One header without rows yet, or among tables that mix, is of this process.
-            has_table = bool(self.rows or self.record.damaged)
-            return "header" in self.told and has_table and not self.is_refused
-        if self.stage == Stage.TABLE:
-            return True
-        if note.kind == "title" and self.has_title:
+            return bool(self.rows or self.record.damaged) and not self.is_refused
+        if note.kind == "title" and self.has_title and self.stage < Stage.TABLE:
             # A second title shows that two print in turns, unless the first has failed.
-            return bool(self.record.failures)
-        # A banner ends a process that has printed more; other lines may come late.
-        return stage == Stage.START < self.stage
+            return has_failed
+        return stage < self.stage
 
     @override
     def add(self, statement: Statement) -> None:
