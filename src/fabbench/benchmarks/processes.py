@@ -16,6 +16,7 @@ from fabbench.benchmarks.events import (
     Events,
     Fail,
     Header,
+    Note,
     RowLine,
     Setting,
     Statement,
@@ -156,6 +157,8 @@ class ProcessesReader(Reader):
         events = read_any_line(self.table, line, process, may_fail=process is not None)
         match events:
             case None:
+                if self._ahead and line.text.strip():
+                    self._forget_notes_ahead(line.stream)
                 return None
             case (Ahead(statements),):  # another benchmark may read the line, too
                 ahead = self._ahead.setdefault(line.stream, [])
@@ -163,14 +166,20 @@ class ProcessesReader(Reader):
                 return None
         return self._assemble(events, line.stream, process)
 
+    def _forget_notes_ahead(self, stream: Stream) -> None:
+        """Forget the notes of lines above another program's: they are about the next line alone."""
+        ahead = self._ahead.get(stream, ())
+        self._ahead[stream] = [said for said in ahead if not isinstance(said, Note)]
+
     def _assemble(self, events: Events, stream: Stream, above: Process | None) -> LogReadings:
         """Add events to the process that they are about, which may begin with them.
 
         `above`: the one that has printed to the stream so far; None: none has.
         """
         with_ahead = [*self._ahead.get(stream, ()), *events]
-        process = above
-        if above is None or above.is_ended_by(with_ahead):
+        if above is not None and not above.is_ended_by(with_ahead):
+            process = above
+        else:
             process = self._begin_process(stream)
         if process is not above or any(isinstance(event, Header) for event in events):
             events = with_ahead
@@ -197,7 +206,10 @@ class ProcessesReader(Reader):
     def close(self) -> LogReadings:
         ended = self._end_processes()
         runs = self._runs
-        ProcessesReader.__init__(self)
+        self._runs = []
+        self._run_of = {}
+        self._ahead = {}
+        self._step = NO_STEP
         return [*ended, *map(self._record, runs)]
 
     def _begin_process(self, stream: Stream) -> Process:

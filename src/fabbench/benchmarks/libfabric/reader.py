@@ -13,6 +13,8 @@ import getopt
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from fabbench.benchmarks import processes
@@ -203,9 +205,7 @@ def count_range(cell: str, requested: Given) -> Range:
 
     Of them only that of the command line, where it states one.
     """
-    step = _DECIMAL[cell.lstrip("0123456789")]
-    low = int(cell.rstrip("kmb")) * step
-    return _only_requested(Range(low, low + step - 1), requested)
+    return _only_requested(_printed_range(cell, _DECIMAL, Decimal(1)), requested)
 
 
 def size_range(cell: str, requested: Given = None) -> Range:
@@ -213,20 +213,17 @@ def size_range(cell: str, requested: Given = None) -> Range:
 
     Of them only that of the command line, where it states one.
     """
-    base = _BINARY[cell.lstrip("0123456789.")]
-    whole, _, digit = cell.rstrip("kmg").partition(".")
-    units = int(whole)
-    tenths = units * 10 + int(digit or 0)
-    tenths_above = (units + 1) * 10
-    if base > 1 and units < 10:  # then a decimal is printed
-        tenths_above = tenths + 1
-    low = _rounded_up_quotient(tenths * base, divisor=10)
-    high = _rounded_up_quotient(tenths_above * base, divisor=10) - 1
-    return _only_requested(Range(low, high), requested)
+    has_decimal = cell[1:2] in {".", "k", "m", "g"}  # from 10 up, and of bytes, none is printed
+    step = Decimal("0.1") if has_decimal else Decimal(1)
+    return _only_requested(_printed_range(cell, _BINARY, step), requested)
 
 
-def _rounded_up_quotient(dividend: int, divisor: int) -> int:
-    return -(-dividend // divisor)
+def _printed_range(cell: str, units: Mapping[str, int], step: Decimal) -> Range:
+    """Return the numbers that are truncated to a cell. `step`: up to the next one in its unit."""
+    digits = cell.rstrip("kmgb")
+    unit = units[cell[len(digits) :]]
+    number = Decimal(digits)
+    return Range(ceil(number * unit), ceil((number + step) * unit) - 1)
 
 
 def _only_requested(printed_range: Range, requested: Given) -> Range:
@@ -338,13 +335,9 @@ def _is_one_measurement(row: Row, sizes: Range) -> bool:
 
 def _figures(row: Row, time_metric: str) -> Mapping[str, Printed]:
     """Return the metrics that were measured. `time_metric`: what a transfer's time is called."""
-    figures: dict[str, Printed] = {}
-    metrics = {"time": time_metric, "bandwidth": "bandwidth", "message_rate": "message_rate"}
-    for name, metric in metrics.items():
-        figure = row.main(name)
-        if figure is not None and figure.is_measured():
-            figures[metric] = figure
-    return figures
+    names = {"time": time_metric, "bandwidth": "bandwidth", "message_rate": "message_rate"}
+    figures = {names[metric]: row.main(metric) for metric in names}
+    return {metric: figure for metric, figure in figures.items() if figure and figure.is_measured()}
 
 
 @dataclass(slots=True, eq=False)

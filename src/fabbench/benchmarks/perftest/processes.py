@@ -74,9 +74,9 @@ class Process(processes.Process):
     @override
     def side(self) -> str:
         # Empty if the text names neither or both.
-        named_sides = {*[*self.told.get("command", ())][-1:], self.stream.side} - {""}
-        if not _OF_SERVER.isdisjoint(self.told):
-            named_sides.add("server")
+        commands = [*self.told.get("command", ())]
+        is_server = not _OF_SERVER.isdisjoint(self.told)
+        named_sides = {*commands[-1:], "server" if is_server else "", self.stream.side} - {""}
         if len(named_sides) > 1:
             return ""
         side_of_setup = self._shown_side()

@@ -121,15 +121,15 @@ def _add_loss(row: Row, record: Record) -> None:
     # `=` is as many as were sent; `-12` is 12 acknowledged too many, `+12` 12 too few.
     sign = acknowledged[0]
     count = acknowledged[1:]
+    messages = f"messages of {format_size(row.size)} were"
     if sign == "=" or count == "0":
         return
-    messages = f"messages of {format_size(row.size)} were"
-    if sign != "+":
+    if sign == "+":
+        before = int(record.facts.get("unacknowledged", 0))
+        record.facts["unacknowledged"] = before + count_range(count, requested=None).low
+        record.failures.append(f"{count} of {sent} {messages} not acknowledged.")
+    else:
         record.failures.append(f"{count} more {messages} acknowledged than the {sent} sent.")
-        return
-    before = int(record.facts.get("unacknowledged", 0))
-    record.facts["unacknowledged"] = before + count_range(count, requested=None).low
-    record.failures.append(f"{count} of {sent} {messages} not acknowledged.")
 
 
 def _early_rows(process: Execution, setup: float) -> Iterator[Row]:
