@@ -139,9 +139,9 @@ class ProcessesReader(Reader):
         """The one that prints to each stream now."""
         self._ahead: dict[Stream, list[Statement]] = {}
         """What was said about the table, or the process, that comes next in a stream."""
-        self._runs: list[list[Process]] = []
-        """Those that more processes may be of, in order."""
-        self._run_of: dict[Stream, list[Process]] = {}
+        self._runs: dict[int, list[Process]] = {}
+        """Numbers, which ascend, of the runs that more processes may be of → their processes."""
+        self._run_of: dict[Stream, int] = {}
         """The last run of each stream."""
         self._step = NO_STEP
         """The last one that fabbench marked, if it is of this benchmark."""
@@ -203,14 +203,19 @@ class ProcessesReader(Reader):
         return before
 
     @override
+    def doubt_rows(self) -> None:
+        for process in self._processes.values():
+            process.may_mix_rows = True
+
+    @override
     def close(self) -> LogReadings:
         ended = self._end_processes()
         runs = self._runs
-        self._runs = []
+        self._runs = {}
         self._run_of = {}
         self._ahead = {}
         self._step = NO_STEP
-        return [*ended, *map(self._record, runs)]
+        return [*ended, *map(self._record, runs.values())]
 
     def _begin_process(self, stream: Stream) -> Process:
         record = self.table.record()
@@ -233,32 +238,31 @@ class ProcessesReader(Reader):
         stream = process.stream
         if self._processes.get(stream) is process and not process.shows_run:
             return ()
-        runs = (run for run in self._candidates(process) if process.may_be_of(run))
-        process.run = first_of(runs, [])
-        if not process.run:
-            self._runs.append(process.run)
+        number = self._run_number(process)
+        process.run = self._runs.setdefault(number, [])
         process.run.append(process)
-        self._run_of[stream] = process.run
+        self._run_of[stream] = number
         # More processes may be of the latest run, and of the last one of each stream.
-        may_go_on = [self._runs[-1], *self._run_of.values()]
-        over = [run for run in self._runs if run not in may_go_on]
-        self._runs = [run for run in self._runs if run in may_go_on]
-        return [*map(self._record, over)]
+        over = self._runs.keys() - {max(self._runs), *self._run_of.values()}
+        return [self._record(self._runs.pop(each)) for each in sorted(over)]
 
-    def _candidates(self, process: Process) -> Sequence[list[Process]]:
-        """Return the runs that a process may be of: those of one that is its other side.
+    def _run_number(self, process: Process) -> int:
+        """Return the number of the run that a process is of, which may be a new one.
 
-        Where the order of processes shows it, the k-th ones of all streams are of one run.
+        It is that of its other side; where the order shows it, the k-th ones of all streams are of
+        one run.
         """
-        if process.is_told_by_peer:
-            return [run for run in self._runs if len(run) == 1 and process.is_peer(run[0])]
+        latest = max(self._runs, default=-1)
         before = self._run_of.get(process.stream)
-        if before is None:  # the first one of a stream is of the run that others have begun
-            return self._runs[-1:]
-        if self._step is not NO_STEP:  # whose processes are all of one run
-            return [before]
-        following = self._runs.index(before) + 1
-        return self._runs[following : following + 1]
+        if process.is_told_by_peer:
+            alone = {number: run[0] for number, run in self._runs.items() if len(run) == 1}
+            numbers = [number for number, other in alone.items() if process.is_peer(other)]
+        elif before is None:  # the first one of a stream is of the run that others have begun
+            numbers = [max(latest, 0)]
+        else:  # in a step of fabbench all are of one run
+            numbers = [before if self._step is not NO_STEP else before + 1]
+        fitting = (number for number in numbers if process.may_be_of(self._runs.get(number, ())))
+        return first_of(fitting, latest + 1)
 
     # -- a run → a record
 

@@ -106,9 +106,12 @@ def _table(size: int, stream: Stream = NO_STREAM, *told: str) -> list[tuple[str,
 def test_the_kth_processes_of_all_ranks_are_one_run() -> None:
     first = [*_table(1, ONE), *_table(2, OTHER)]
     assert _sizes(_read(*first, *_table(3, ONE), *_table(4, OTHER))) == [[1, 2], [3, 4]]
-    of_one, of_other = [_table(3, ONE), _table(5, ONE)], [_table(4, OTHER), _table(6, OTHER)]
-    late = [each for table in (*of_one, *of_other) for each in table]
-    assert _sizes(_read(*first, *late)) == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_a_process_whose_run_is_over_has_one_of_its_own() -> None:
+    first = [*_table(1, ONE), *_table(2, OTHER)]
+    late = [*_table(3, ONE), *_table(5, ONE), *_table(4, OTHER)]
+    assert _sizes(_read(*first, *late)) == [[3], [1, 2], [5], [4]]
 
 
 def test_a_run_is_returned_as_soon_as_no_process_can_be_of_it() -> None:
