@@ -7,6 +7,7 @@ record of each run.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fabbench.benchmarks import LogReadings, Reader, Reading
 from fabbench.benchmarks.commands import whole_number
@@ -25,13 +26,15 @@ from fabbench.benchmarks.events import (
 from fabbench.benchmarks.executions import Execution, Table, join_processes, read_any_line
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STEP, NO_STREAM, Facts, Line, Marker, Point, Record, Stream
-from fabbench.model.mappings import first_of
 from fabbench.model.messages import quoted
 
 _CHOSEN = frozenset({"device", "domain"})
 """Facts that contradict fabbench's step if it states another value."""
 _OF_STEP = ("together", "endpoint")
 """What a step states of its processes."""
+
+Reported: TypeAlias = dict[str | int, str]
+"""The values of a fact → the side that first reported each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,8 +44,7 @@ class Process(Execution):
     stream: Stream = NO_STREAM
     step: Marker = NO_STEP
     """Fabbench's own, in which it was started."""
-    reported: dict[str, dict[str | int, str]] = field(default_factory=dict)
-    """Fact → each value that it reported → the side that did."""
+    reported: dict[str, Reported] = field(default_factory=dict)
     run: "list[Process]" = field(default_factory=list)
     """All processes of its run, and itself; empty as long as that is not known."""
 
@@ -83,9 +85,14 @@ class Process(Execution):
         """Return whether another process is the other side of its run."""
         raise NotImplementedError
 
+    def is_peer_of(self, run: Sequence["Process"]) -> bool:
+        """Return whether a run is that of one process, which is the other side."""
+        return len(run) == 1 and self.is_peer(run[0])
+
     def may_be_of(self, run: Sequence["Process"]) -> bool:
         """Return whether it may be of the program of a run: one may not say of which it is."""
-        return len({self.case, *(other.case for other in run)} - {""}) < 2
+        cases = {process.case for process in (self, *run)}
+        return len(cases - {""}) < 2
 
     # -- what lines say
 
@@ -243,7 +250,8 @@ class ProcessesReader(Reader):
         process.run.append(process)
         self._run_of[stream] = number
         # More processes may be of the latest run, and of the last one of each stream.
-        over = self._runs.keys() - {max(self._runs), *self._run_of.values()}
+        may_go_on = {max(self._runs), *self._run_of.values()}
+        over = self._runs.keys() - may_go_on
         return [self._record(self._runs.pop(each)) for each in sorted(over)]
 
     def _run_number(self, process: Process) -> int:
@@ -255,14 +263,17 @@ class ProcessesReader(Reader):
         latest = max(self._runs, default=-1)
         before = self._run_of.get(process.stream)
         if process.is_told_by_peer:
-            alone = {number: run[0] for number, run in self._runs.items() if len(run) == 1}
-            numbers = [number for number, other in alone.items() if process.is_peer(other)]
+            runs = self._runs.items()
+            numbers = [number for number, run in runs if process.is_peer_of(run)]
         elif before is None:  # the first one of a stream is of the run that others have begun
             numbers = [max(latest, 0)]
         else:  # in a step of fabbench all are of one run
             numbers = [before if self._step is not NO_STEP else before + 1]
-        fitting = (number for number in numbers if process.may_be_of(self._runs.get(number, ())))
-        return first_of(fitting, latest + 1)
+        for number in numbers:
+            run = self._runs.get(number, ())
+            if process.may_be_of(run):
+                return number
+        return latest + 1
 
     # -- a run → a record
 
@@ -273,7 +284,8 @@ class ProcessesReader(Reader):
             _merge(record, process.finish())
         for name, values in reported_by(processes).items():
             first, *others = values
-            record.facts[name] = ", ".join(map(str, values)) if others else first
+            as_text = ", ".join(map(str, values))
+            record.facts[name] = as_text if others else first
         of_tables = [process.record.finished for process in processes if process.rows]
         expected = [finished for finished in of_tables if finished is not None]
         record.finished = all(expected) if expected else None  # None: no end is expected
@@ -282,9 +294,9 @@ class ProcessesReader(Reader):
         return record
 
 
-def reported_by(processes: Sequence[Process]) -> dict[str, dict[str | int, str]]:
+def reported_by(processes: Sequence[Process]) -> dict[str, Reported]:
     """Return fact → its different values, in order → the side that reported each first."""
-    values: dict[str, dict[str | int, str]] = {}
+    values: dict[str, Reported] = {}
     for process in processes:
         for name, sides in process.reported.items():
             of_fact = values.setdefault(name, {})

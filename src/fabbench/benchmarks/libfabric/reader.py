@@ -223,7 +223,9 @@ def _printed_range(cell: str, units: Mapping[str, int], step: Decimal) -> Range:
     digits = cell.rstrip("kmgb")
     unit = units[cell[len(digits) :]]
     number = Decimal(digits)
-    return Range(ceil(number * unit), ceil((number + step) * unit) - 1)
+    low = ceil(number * unit)
+    next_one = ceil((number + step) * unit)
+    return Range(low, next_one - 1)
 
 
 def _only_requested(printed_range: Range, requested: Given) -> Range:
@@ -285,7 +287,8 @@ def _is_exactly_as_printed(row: Row, size: int, counts: Range) -> bool:
     """
     number = row.cell("bytes").rstrip("kmg")
     _, _, digit = number.partition(".")
-    return digit in {"", "5"} and bool(_transfers(row, Range(size, size), counts))
+    only_size = Range(size, size)
+    return digit in {"", "5"} and bool(_transfers(row, only_size, counts))
 
 
 def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
@@ -336,8 +339,12 @@ def _is_one_measurement(row: Row, sizes: Range) -> bool:
 def _figures(row: Row, time_metric: str) -> Mapping[str, Printed]:
     """Return the metrics that were measured. `time_metric`: what a transfer's time is called."""
     names = {"time": time_metric, "bandwidth": "bandwidth", "message_rate": "message_rate"}
-    figures = {names[metric]: row.main(metric) for metric in names}
-    return {metric: figure for metric, figure in figures.items() if figure and figure.is_measured()}
+    figures = {metric: row.main(metric) for metric in names}
+    measured: dict[str, Printed] = {}
+    for metric, figure in figures.items():
+        if figure is not None and figure.is_measured():
+            measured[names[metric]] = figure
+    return measured
 
 
 @dataclass(slots=True, eq=False)
@@ -364,11 +371,13 @@ class Process(processes.Process):
         cases = {setting.case for setting in settings} - {None}
         if not has_header and not cases:  # what it reports
             return False
-        side = first_of(filter(None, map(_side_of, settings)), "")
+        sides_told = filter(None, map(_side_of, settings))
+        side = first_of(sides_told, "")
         sides = {*self.sides, side} - {""}
         # In a stream that nothing names, both sides of a pair may print.
         most_sides = 2 if self.stream == NO_STREAM else 1
-        if len(sides) > most_sides or (self.case and cases - {self.case}):
+        is_of_other = bool(self.case) and bool(cases - {self.case})
+        if is_of_other or len(sides) > most_sides:
             return True
         if not side and not has_header:  # a fact of the process that prints here
             return False
@@ -429,12 +438,10 @@ class Process(processes.Process):
         # Of the fabtests, ping-pongs print one-way times. fi_pingpong, whose table has a case of
         # its own, prints no other ones, and has no such label.
         is_pingpong = "pingpong" in self.case
-        of_run = [self, *self.run]
-        endpoints = (str(name) for each in of_run for name in each.reported.get("endpoint", ()))
         labels = {
             "side": self.side,
             "rank": self.stream.rank,
-            "endpoint": first_of(endpoints, ""),
+            "endpoint": self._endpoint(),
             "way": "one-way" if is_pingpong and not self.table.case else "",
             **row.labels,
             "device": self.step.facts.get("device", ""),
@@ -442,6 +449,13 @@ class Process(processes.Process):
         for name, label in labels.items():
             if label and not _NAME_OF_SIZE.fullmatch(label):  # which only repeats the size
                 yield (name, label)
+
+    def _endpoint(self) -> str:
+        """Return the endpoint type that it, or another process of its run, reports."""
+        for process in (self, *self.run):
+            for name in process.reported.get("endpoint", ()):
+                return str(name)
+        return ""
 
 
 def _side_of(setting: Setting) -> str:
@@ -456,8 +470,9 @@ class PairReader(ProcessesReader):
     @override
     def judge(self, record: Record, run: Sequence[processes.Process]) -> None:
         reported = reported_by(run)
+        endpoints = reported.get("endpoint", {})
         streams = {process.stream for process in run if process.rows}
-        if len(streams) > 2 or len(reported.get("endpoint", {})) > 1:  # more than one pair
+        if len(streams) > 2 or len(endpoints) > 1:  # more than one pair
             record.findings.append(finding(MIXED_TABLES))
             record.finished = False
         for name, values in reported.items():  # value → the side that reported it
@@ -467,8 +482,9 @@ class PairReader(ProcessesReader):
         used = reported.get("provider", {})
         if len(used) > 1:
             record.facts["transport"] = "mixed"
-            remarks = (with_remark(str(name), side) for name, side in used.items())
-            record.findings.append(finding("mixed-provider", used=", ".join(remarks)))
+            remarks = [with_remark(str(name), side) for name, side in used.items()]
+            found = finding("mixed-provider", used=", ".join(remarks))
+            record.findings.append(found)
         elif used:
             record.facts["transport"] = first_of(used, "")
         ranges = {

@@ -119,7 +119,8 @@ def read(text: str, *, is_inside: bool) -> Events | None:
     layouts = rows.read_header(text) if "#bytes" in text else ()
     if layouts:
         unread = (finding("unit-cycles"),) if "[cycles]" in text else ()
-        return (Note("header", text[: text.index("#")]), Header(layouts), *unread)
+        indent, _, _ = text.partition("#")
+        return (Note("header", indent), Header(layouts), *unread)
     # Outside an execution fewer kinds of lines count: some are too common to begin one.
     match = (_INSIDE if is_inside else _OUTSIDE).fullmatch(text)
     if match is not None:

@@ -61,7 +61,8 @@ class Process(processes.Process):
     @property
     def stage(self) -> Stage:
         """How much it has printed."""
-        return max((_STAGES.get(kind, Stage.START) for kind in self.told), default=Stage.START)
+        stages = (_STAGES.get(kind, Stage.START) for kind in self.told)
+        return max(stages, default=Stage.START)
 
     @property
     def has_title(self) -> bool:
@@ -75,8 +76,11 @@ class Process(processes.Process):
     def side(self) -> str:
         # Empty if the text names neither or both.
         commands = [*self.told.get("command", ())]
-        is_server = not _OF_SERVER.isdisjoint(self.told)
-        named_sides = {*commands[-1:], "server" if is_server else "", self.stream.side} - {""}
+        named_sides = set(commands[-1:])
+        if self.stream.side:
+            named_sides.add(self.stream.side)
+        if not _OF_SERVER.isdisjoint(self.told):
+            named_sides.add("server")
         if len(named_sides) > 1:
             return ""
         side_of_setup = self._shown_side()
@@ -135,7 +139,8 @@ class Process(processes.Process):
 
     @override
     def is_ended_by(self, events: Events) -> bool:
-        return any(isinstance(event, Note) and self._is_ended_by(event) for event in events)
+        notes = (event for event in events if isinstance(event, Note))
+        return any(map(self._is_ended_by, notes))
 
     def _is_ended_by(self, note: Note) -> bool:
         # Whether a kind of line can only belong to a later process.
@@ -251,7 +256,8 @@ class Process(processes.Process):
 
     @override
     def count_row(self, row: Row) -> Sequence[Point]:
-        if self.has_title and self.rows and row.size < self.rows[-1].size:
+        above = self.rows[-1].size if self.rows else 0
+        if self.has_title and row.size < above:
             # Below a title are the rows of one process: this one's heading is missing.
             self._end_rows()
             self.damage(row.line)
@@ -262,8 +268,9 @@ class Process(processes.Process):
     def fits(self, row: Row) -> bool:
         # Whether the row is whole, and its figures are consistent.
         # The second half of a row that was torn within its size has no indent.
-        is_cut = any(self.told.get("header", ())) and row.line.text[:1].isdecimal()
-        return not is_cut and Execution.fits(self, row)
+        begins_with_digit = row.line.text[:1].isdecimal()
+        is_indented = any(self.told.get("header", ()))
+        return not (is_indented and begins_with_digit) and Execution.fits(self, row)
 
     @override
     def finish(self) -> Record:
