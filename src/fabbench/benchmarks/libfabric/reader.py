@@ -482,7 +482,8 @@ class PairReader(ProcessesReader):
         used = reported.get("provider", {})
         if len(used) > 1:
             record.facts["transport"] = "mixed"
-            remarks = [with_remark(str(name), side) for name, side in used.items()]
+            sides = used.items()
+            remarks = [with_remark(str(name), side) for name, side in sides]
             found = finding("mixed-provider", used=", ".join(remarks))
             record.findings.append(found)
         elif used:
