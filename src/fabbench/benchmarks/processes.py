@@ -26,6 +26,7 @@ from fabbench.benchmarks.events import (
 from fabbench.benchmarks.executions import Execution, Table, join_processes, read_any_line
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STEP, NO_STREAM, Facts, Line, Marker, Point, Record, Stream
+from fabbench.model.mappings import first_of
 from fabbench.model.messages import quoted
 
 _CHOSEN = frozenset({"device", "domain"})
@@ -248,6 +249,9 @@ class ProcessesReader(Reader):
         number = self._run_number(process)
         process.run = self._runs.setdefault(number, [])
         process.run.append(process)
+        # Another one of the run may have said of which program it is.
+        cases = (other.record.case for other in process.run if other.case)
+        process.record.case = first_of(cases, None)
         self._run_of[stream] = number
         # More processes may be of the latest run, and of the last one of each stream.
         may_go_on = {max(self._runs), *self._run_of.values()}
