@@ -223,7 +223,7 @@ def _what_is_left(table: Table, line: Line, layouts: Sequence[Layout]) -> Remain
 # ---------------------------------------------------------------- events → an execution
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Execution:
     """One execution of one process while it is read."""
 

@@ -106,7 +106,7 @@ def _log_events(text: str, process: Process) -> Events:
 
 _TABLE = Table(
     benchmark="fabtests",
-    events=_events,
+    events=libfabric.with_information(_events),
     failed=_ERROR_INSIDE,
     fits=_fits,
     cells=libfabric.cells,

@@ -11,53 +11,34 @@ fabtests/common/shared.c.
 
 import getopt
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
-from typing import NamedTuple, TypeAlias, cast
+from decimal import Decimal
+from math import ceil
+from typing import NamedTuple, TypeAlias
 
-from fabbench.benchmarks import LogReadings, Reader, Reading
+from fabbench.benchmarks import processes
 from fabbench.benchmarks.commands import read_command_line, whole_number
 from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product
 from fabbench.benchmarks.events import (
-    NO_FACTS,
-    Ahead,
     Begin,
     Error,
-    Event,
     Events,
-    Fail,
     Header,
+    Note,
     RowLine,
     Setting,
     Statement,
 )
-from fabbench.benchmarks.executions import (
-    MIXED_TABLES,
-    Execution,
-    Table,
-    join_processes,
-    read_any_line,
-)
+from fabbench.benchmarks.executions import MIXED_TABLES, Execution
 from fabbench.benchmarks.findings import finding
+from fabbench.benchmarks.processes import ProcessesReader, reported_by
 from fabbench.benchmarks.tables import Cells, Row, columns_of
 from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
-from fabbench.model.log import (
-    NO_STEP,
-    NO_STREAM,
-    Facts,
-    Finding,
-    Line,
-    Marker,
-    Point,
-    Record,
-    Severity,
-    Stream,
-    fact_text,
-)
-from fabbench.model.mappings import first_of
-from fabbench.model.messages import quoted, with_remark
+from fabbench.model.log import NO_STREAM, Point, Record, fact_text
+from fabbench.model.mappings import first_of, without
+from fabbench.model.messages import with_remark
 from fabbench.model.patterns import lazy
 
 _TIMED_OUT = lazy(r"\s*\d+s timeout expired.*")
@@ -75,40 +56,38 @@ Then the letters of those whose value may be omitted: ``-E`` and ``-E=4000``.
 def read_command(
     text: str, program: re.Pattern[str], valid_options: Options, case: str | None = None
 ) -> Events | None:
-    """Read a line that starts a program; None for a line that only names it.
+    """Read a line that starts a program: its side, endpoint (-e), size (-S) and iterations (-I).
 
-    `case`: the case, if it is not named after the program.
+    None for a line that only names it, or with invalid arguments. `case`: the case, if it is not
+    named after the program.
     """
     command = read_command_line(text, program)
-    setting = read_arguments(*command, valid_options) if command is not None else None
-    if setting is None:
+    if command is None:
         return None
-    return (Begin(), setting._replace(case=case or setting.case))
-
-
-def read_arguments(program: str, words: list[str], valid_options: Options) -> Setting | None:
-    """Read the arguments of a program: its side, endpoint (-e), size (-S) and iterations (-I).
-
-    None if they are not valid.
-    """
     short, long, optional = valid_options
     # getopt has no values that may be omitted: such options are left out, and say nothing here.
     may_omit_value = tuple(f"-{letter}" for letter in optional)
     readable_words = [
-        word for word in words if not (may_omit_value and word.startswith(may_omit_value))
+        word for word in command.words if not (may_omit_value and word.startswith(may_omit_value))
     ]
     try:
         options, operands = getopt.gnu_getopt(readable_words, short, long.split())
     except getopt.GetoptError:
         return None
     # A client has one operand, the server's address; several words are prose about the program.
-    if len(operands) > 1 or program in operands:
+    if len(operands) > 1 or command.program in operands:
         return None
     values = dict(options)
-    side = "client" if operands else "server"
-    facts = {"side": side, "endpoint": values.get("-e") or endpoint_of(program)}
+    facts = {
+        "side": "client" if operands else "server",
+        "endpoint": values.get("-e") or endpoint_of(command.program),
+    }
     size = whole_number(values, "-S")
-    return Setting(program, facts, size=size, iterations=whole_number(values, "-I"))
+    iterations = whole_number(values, "-I")
+    return (
+        Begin(),
+        Setting(case or command.program, facts, size=size, iterations=iterations),
+    )
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
@@ -226,9 +205,7 @@ def count_range(cell: str, requested: Given) -> Range:
 
     Of them only that of the command line, where it states one.
     """
-    step = _DECIMAL[cell.lstrip("0123456789")]
-    low = int(cell.rstrip("kmb")) * step
-    return _only_requested(Range(low, low + step - 1), requested)
+    return _only_requested(_printed_range(cell, _DECIMAL, Decimal(1)), requested)
 
 
 def size_range(cell: str, requested: Given = None) -> Range:
@@ -236,20 +213,19 @@ def size_range(cell: str, requested: Given = None) -> Range:
 
     Of them only that of the command line, where it states one.
     """
-    base = _BINARY[cell.lstrip("0123456789.")]
-    whole, _, digit = cell.rstrip("kmg").partition(".")
-    units = int(whole)
-    tenths = units * 10 + int(digit or 0)
-    tenths_above = (units + 1) * 10
-    if base > 1 and units < 10:  # then a decimal is printed
-        tenths_above = tenths + 1
-    low = _rounded_up_quotient(tenths * base, divisor=10)
-    high = _rounded_up_quotient(tenths_above * base, divisor=10) - 1
-    return _only_requested(Range(low, high), requested)
+    has_decimal = cell[1:2] in {".", "k", "m", "g"}  # from 10 up, and of bytes, none is printed
+    step = Decimal("0.1") if has_decimal else Decimal(1)
+    return _only_requested(_printed_range(cell, _BINARY, step), requested)
 
 
-def _rounded_up_quotient(dividend: int, divisor: int) -> int:
-    return -(-dividend // divisor)
+def _printed_range(cell: str, units: Mapping[str, int], step: Decimal) -> Range:
+    """Return the numbers that are truncated to a cell. `step`: up to the next one in its unit."""
+    digits = cell.rstrip("kmgb")
+    unit = units[cell[len(digits) :]]
+    number = Decimal(digits)
+    low = ceil(number * unit)
+    next_one = ceil((number + step) * unit)
+    return Range(low, next_one - 1)
 
 
 def _only_requested(printed_range: Range, requested: Given) -> Range:
@@ -292,7 +268,7 @@ def measure(row: Row, size: Given, count: Given) -> Measured | None:
     sizes = size_range(row.cell("bytes"), size)
     counts = count_range(row.cell("count"), count)
     transfers = _transfers(row, sizes, counts)
-    if not transfers or not _is_one_measurement(row, sizes):
+    if not transfers:
         return None
     program = row.record.case or ""
     # usec/xfer is the latency of one way, or the time per transfer of many. Where the program is
@@ -312,9 +288,7 @@ def _is_exactly_as_printed(row: Row, size: int, counts: Range) -> bool:
     number = row.cell("bytes").rstrip("kmg")
     _, _, digit = number.partition(".")
     only_size = Range(size, size)
-    if digit not in {"", "5"} or not _transfers(row, only_size, counts):
-        return False
-    return _is_one_measurement(row, only_size)
+    return digit in {"", "5"} and bool(_transfers(row, only_size, counts))
 
 
 def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
@@ -322,6 +296,8 @@ def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
 
     1, 2, or, for many, the upper end of `_MANY`. `counts`: of iterations.
     """
+    if not _is_one_measurement(row, sizes):
+        return ()
     total = size_range(row.cell("total"))
     seconds = row.cell("elapsed").removesuffix("s")
     elapsed = printed(seconds)
@@ -362,336 +338,198 @@ def _is_one_measurement(row: Row, sizes: Range) -> bool:
 
 def _figures(row: Row, time_metric: str) -> Mapping[str, Printed]:
     """Return the metrics that were measured. `time_metric`: what a transfer's time is called."""
-    figures: dict[str, Printed] = {}
-    metrics = {"time": time_metric, "bandwidth": "bandwidth", "message_rate": "message_rate"}
-    for name, metric in metrics.items():
-        figure = row.main(name)
+    names = {"time": time_metric, "bandwidth": "bandwidth", "message_rate": "message_rate"}
+    figures = {metric: row.main(metric) for metric in names}
+    measured: dict[str, Printed] = {}
+    for metric, figure in figures.items():
         if figure is not None and figure.is_measured():
-            figures[metric] = figure
-    return figures
+            measured[names[metric]] = figure
+    return measured
 
 
 @dataclass(slots=True, eq=False)
-class Process(Execution):
-    """What a process prints into a stream, or the two of a pair.
+class Process(processes.Process):
+    """What a process prints into a stream that is named, or the two of a pair into another one."""
 
-    `size` and `iterations` are those of the command line.
-    """
-
-    step: Marker = NO_STEP
-    stream: Stream = NO_STREAM
-    side: str = ""
-    """Of the table that comes next, or is read; empty: unknown."""
+    next_side: str = ""
+    """That of the table that comes next, or is read; empty: unknown."""
     sides: list[str] = field(default_factory=list)
-    """Those that command lines and headings name: a table of each."""
+    """Those that lines have told."""
     section: str = ""
-    """Of the open fi_info block."""
+    """The structure whose lines follow, in a block of fi_info; empty: none."""
 
-    def is_subject_of(self, setting: Setting, *, has_header: bool, begins: bool) -> bool:
-        """Return whether a line is about it; if not, it is about another one in its stream.
+    @property
+    @override
+    def side(self) -> str:  # that of its stream says it best
+        return self.stream.side or self.next_side
 
-        `setting`: what the line states. `begins`: whether it is a command line.
-        """
-        # A line that names another program is not about it.
-        if setting.case and self.record.case and setting.case != self.record.case:
+    @override
+    def is_ended_by(self, events: Events) -> bool:
+        settings = [event for event in events if isinstance(event, Setting)]
+        has_header = any(isinstance(event, Header) for event in events)
+        begins = any(isinstance(event, Begin) for event in events)
+        cases = {setting.case for setting in settings} - {None}
+        if not has_header and not cases:  # what it reports
             return False
-        side = setting.facts.get("side")
-        if side and side not in self.sides:
-            is_first = not self.sides and not self.headers_read
-            # In a stream that nothing names, both sides of a pair may print.
-            return is_first or (len(self.sides) == 1 and self.stream == NO_STREAM)
-        if not side and not has_header:  # a fact of the process that prints here
+        sides_told = filter(None, map(_side_of, settings))
+        side = first_of(sides_told, "")
+        sides = {*self.sides, side} - {""}
+        # In a stream that nothing names, both sides of a pair may print.
+        most_sides = 2 if self.stream == NO_STREAM else 1
+        is_of_other = bool(self.case) and bool(cases - {self.case})
+        if is_of_other or len(sides) > most_sides:
             return True
+        if not side and not has_header:  # a fact of the process that prints here
+            return False
         # Each side prints one table, and has one command line.
-        is_table_due = self.headers_read < max(len(self.sides), 1)
-        return is_table_due and not (side and begins)
+        is_table_due = self.headers_read < max(len(sides), 1)
+        return not is_table_due or (begins and side in self.sides)
 
-    def expect_table_of(self, side: str) -> None:
+    @override
+    def add_events(self, events: Events) -> Sequence[Point]:
+        self.section = ""
+        return processes.Process.add_events(self, events)
+
+    @override
+    def add(self, statement: Statement) -> None:
+        match statement:
+            case Note(kind="section"):
+                self.section = statement.value
+            case Setting(facts={"side": side}):
+                self._expect_table_of(str(side))
+                facts = without(statement.facts, ["side"])
+                processes.Process.add(self, statement._replace(facts=facts))
+            case Error(text=text) if _TIMED_OUT.fullmatch(text):
+                self.record.timed_out = self.record.timed_out or self.said(text)
+            case _:
+                processes.Process.add(self, statement)
+
+    def _expect_table_of(self, side: str) -> None:
         """Note the side of a table to come (empty: the line does not say one).
 
-        Where those of both come, which is whose is not known. A stream of one side says it best.
+        Where those of both come, which is whose is not known.
         """
         if side and side not in self.sides:
             self.sides.append(side)
             tables_to_come = len(self.sides) - self.headers_read
-            self.side = side if tables_to_come == 1 else ""
-        self.side = self.stream.side or self.side
-
-
-@dataclass(slots=True)
-class Pair:
-    """One execution of a server and a client while it is read."""
-
-    table: Table
-    record: Record
-    name: str = ""  # in fabbench's markers; empty without markers
-    step: Marker = NO_STEP
-    processes: list[Process] = field(default_factory=list)
-    # The process that prints to each stream now
-    current: dict[Stream, Process] = field(default_factory=dict)
-    reported: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Fact → value → the side that first reported it: both do, in every step."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything has begun it."""
-        return bool(self.name or self.processes)
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether it is more than one pair: of two endpoint types, or with a third stream."""
-        streams = {process.stream for process in self.processes if process.rows}
-        endpoints = self.reported.get("endpoint", {})
-        return len(streams) > 2 or len(endpoints) > 1
-
-    def process_at(self, stream: Stream, *, begins: bool = False) -> Process:
-        """Return the process that prints to a stream: a new one if none does yet, or one begins.
-
-        A step of fabbench states the size and iterations of its command line.
-        """
-        if begins or stream not in self.current:
-            stated = self.step.facts
-            process = Process(
-                self.table,
-                self.record,
-                size=whole_number(stated, "size"),
-                iterations=whole_number(stated, "iterations"),
-                step=self.step,
-                stream=stream,
-                side=stream.side,
-            )
-            self.processes.append(process)
-            self.current[stream] = process
-        return self.current[stream]
-
-    def report(self, fact: str, value: str, side: str) -> None:
-        """Record a fact that a process of a side (empty: unknown) reports; empty values are none.
-
-        Another domain than that of fabbench's step is not what was to be measured.
-        """
-        if value:
-            self.reported.setdefault(fact, {}).setdefault(value, side)
-        if fact == "domain":
-            self.record.off_fabric = self.record.off_fabric or self.step.contradiction(
-                "domain", value, side
-            )
-
-    def first_value(self, fact: str) -> str:
-        """Return the first value of a fact; empty: not reported."""
-        return first_of(self.reported.get(fact, {}), "")
-
-    def iteration_ranges(self) -> set[Range]:
-        """Return the ranges of iterations that its rows print: one range if all are alike."""
-        return {
-            count_range(row.cell("count"), process.iterations)
-            for process in self.processes
-            for row in process.rows
-        }
-
-
-class PairReader(Reader):
-    """Reads the executions of one program or a family of programs."""
-
-    table: Table
-    """Theirs: a subclass states it."""
-
-    def __init__(self) -> None:
-        self._pair = Pair(self.table, self.table.record())
-        self._heading: Facts = NO_FACTS
-        """What a line above the next table states of it."""
-
-    def judge(self, pair: Pair) -> None:
-        """Add what only the whole execution shows; usually rows and messages say it all."""
-
-    @override
-    def feed(self, line: Line) -> LogReadings | None:
-        pair = self._pair
-        process = pair.process_at(line.stream) if pair.is_open else None
-        # Inside a block of fi_info, its lines come first.
-        if process is not None and process.section and self._read_information(line.text, process):
-            return ()
-        is_open = process is not None  # else an error may be of any program
-        events = read_any_line(self.table, line, process, may_fail=is_open)
-        readings = None if events is None else self._assemble(events, line)
-        if line.text.endswith("fi_info:") and self._pair.is_open:  # a block of it begins
-            self._pair.process_at(line.stream).section = "fi_info"
-            return readings or ()
-        return readings
-
-    @override
-    def mark(self, marker: Marker) -> LogReadings:
-        """Read a marker of a fabbench script; return the results of the pair that it ends."""
-        facts = marker.facts
-        begins = marker.kind == "begin"
-        is_ours = begins and facts.get("benchmark") == self.table.benchmark
-        is_same = self._pair.name == marker.execution
-        # The steps of one execution are of one pair; any other step that begins ends it.
-        before = self.close() if begins and not (is_ours and is_same) else ()
-        pair = self._pair
-        if is_ours:
-            pair.name = marker.execution
-            program = facts.get("program", "")
-            pair.record.case = pair.record.case or facts.get("program")
-            if "together" in facts:  # this pair ran at the same time as others
-                pair.record.facts["together"] = facts["together"]
-            endpoint = facts.get("endpoint") or endpoint_of(program)
-            pair.report("endpoint", endpoint, side="")
-        if is_ours or pair.name == marker.execution:  # a step begins or ends, and its processes do
-            pair.step = marker if is_ours else NO_STEP
-            pair.current.clear()
-        return before
-
-    @override
-    def close(self) -> LogReadings:
-        # End the pair: what all its processes printed is one record. Then a new one may begin.
-        pair = self._pair
-        self._pair = Pair(self.table, self.table.record())
-        self._heading = NO_FACTS
-        if not pair.is_open:
-            return ()
-        record = pair.record
-        iterations = [*pair.iteration_ranges()]  # also of rows that the checks below remove
-        for process in pair.processes:
-            process.checked()  # which moves stray rows to the damaged ones
-        if pair.is_mixed:
-            record.findings.append(finding(MIXED_TABLES))
-            record.finished = False
-        join_processes(record, pair.processes)
-        self.judge(pair)
-        _add_reported_facts(pair)
-        match iterations:
-            case [Range(low, high)] if low == high:  # one number in all rows, which is certain
-                record.facts["iterations"] = low
-        return (record,)
-
-    # -- what a line means
-
-    def _assemble(self, events: Events, line: Line) -> LogReadings | None:
-        """Add events to the process that they are about, which may begin or end a pair.
-
-        None for a heading, which is kept for the next table: the line may be another benchmark's.
-        """
-        match events:
-            case (Ahead((Setting() as heading,)),):
-                self._heading = heading.facts
-                return None
-        has_header = any(isinstance(event, Header) for event in events)
-        if has_header:
-            events = [Setting(facts=self._heading), *events]
-            self._heading = NO_FACTS
-        settings = [event for event in events if isinstance(event, Setting)]
-        setting = first_of(settings, Setting())
-        # A process prints one table, and a command line names its program.
-        begins = any(isinstance(event, Begin) for event in events)
-        may_begin_process = has_header or setting.case is not None
-        readings: list[Reading] = []
-        if may_begin_process and not self._pair.process_at(line.stream).is_subject_of(
-            setting, has_header=has_header, begins=begins
-        ):
-            readings += self._begin_process(line.stream)
-        process = self._pair.process_at(line.stream)
-        process.expect_table_of(fact_text(setting.facts, "side"))
-        for event in events:
-            readings += self._add(event, process)
-        return readings
-
-    def _begin_process(self, stream: Stream) -> LogReadings:
-        """Begin another process of a stream; return what ends with that.
-
-        It is of a new pair, except in a step, which may have several processes per stream.
-        """
-        before = self.close() if self._pair.step is NO_STEP else ()
-        self._pair.process_at(stream, begins=True)
-        return before
-
-    def _add(self, event: Event, process: Process) -> LogReadings:
-        """Add what a line says to the process that it is about."""
-        match event:
-            case RowLine():
-                return self._points_of_row(event, process)
-            case Setting():
-                self._add_setting(event, process)
-            case Error():
-                self._add_error(event.text, process)
-            case Begin():
-                pass  # `_assemble` has begun the process
-            case _:
-                process.add(cast("Statement", event))
-        return ()
-
-    def _add_setting(self, setting: Setting, process: Process) -> None:
-        """Add settings: what a process reports about itself is kept by its side."""
-        for name, value in setting.facts.items():
-            if name != "side":
-                self._pair.report(name, str(value), process.side)
-        process.add(setting._replace(facts=NO_FACTS))
-
-    def _add_error(self, text: str, process: Process) -> None:
-        record = self._pair.record
-        program = self.table.program or record.case or "The program"
-        if process.side:  # which of the two it was says more
-            program = f"The {process.side}"
-        sentence = f"{program} said: {quoted(text)}"
-        if _TIMED_OUT.fullmatch(text):
-            record.timed_out = record.timed_out or sentence
-        else:
-            process.add(Fail(sentence))
-
-    # -- blocks of fi_info
-
-    def _read_information(self, text: str, process: Process) -> bool:
-        """Read a line of a block of fi_info; return False for one behind the block, not read."""
-        section = _SECTION.fullmatch(text)
-        information = _INFO_LINE.fullmatch(text)
-        if section is not None:
-            process.section = section[1]
-        elif information is not None:
-            fact = _fact_of_information(process.section, *information.groups())
-            self._pair.report(*fact, process.side)
-        else:
-            process.section = ""
-        return bool(process.section)
+            self.next_side = side if tables_to_come == 1 else ""
 
     # -- rows
 
-    def _points_of_row(self, printed: RowLine, process: Process) -> Sequence[Point]:
-        """Return the points of a row.
-
-        None of one that is damaged: `process` notes those that contradict themselves, or the rest
-        of their table.
-        """
-        row = process.read(printed)
-        measured = measure(row, process.size, process.iterations)
+    @override
+    def add_row(self, printed: RowLine) -> Sequence[Point]:
+        row = self.read(printed)
+        measured = measure(row, self.size, self.iterations)
         if measured is None:  # its figures contradict each other
-            process.damage(row.line)
+            self.damage(row.line)
             return ()
         if not measured.exact:
             printed_size = row.cell("bytes")
-            process.record.findings.append(
-                finding("size-truncated", "libfabric", printed=printed_size, size=measured.size)
-            )
+            found = finding("size-truncated", "libfabric", printed=printed_size, size=measured.size)
+            self.add(found)
         row = row._replace(
             size=measured.size,
-            labels=dict(self._labels(row, process)),
+            labels=dict(self._labels(row)),
             figures={"": measured.figures},  # the main ones: there are no statistics
         )
-        return process.count_row(row)
+        return self.count_row(row)
 
-    def _labels(self, row: Row, process: Process) -> Iterator[tuple[str, str]]:
+    def _labels(self, row: Row) -> Iterator[tuple[str, str]]:
         # Of the fabtests, ping-pongs print one-way times. fi_pingpong, whose table has a case of
         # its own, prints no other ones, and has no such label.
-        is_pingpong = "pingpong" in (row.record.case or "")
+        is_pingpong = "pingpong" in self.case
         labels = {
-            "side": process.side,
-            "rank": process.stream.rank,
-            "endpoint": self._pair.first_value("endpoint"),
+            "side": self.side,
+            "rank": self.stream.rank,
+            "endpoint": self._endpoint(),
             "way": "one-way" if is_pingpong and not self.table.case else "",
             **row.labels,
-            "device": process.step.facts.get("device", ""),
+            "device": self.step.facts.get("device", ""),
         }
         for name, label in labels.items():
             if label and not _NAME_OF_SIZE.fullmatch(label):  # which only repeats the size
                 yield (name, label)
+
+    def _endpoint(self) -> str:
+        """Return the endpoint type that it, or another process of its run, reports."""
+        for process in (self, *self.run):
+            for name in process.reported.get("endpoint", ()):
+                return str(name)
+        return ""
+
+
+def _side_of(setting: Setting) -> str:
+    return fact_text(setting.facts, "side")
+
+
+class PairReader(ProcessesReader):
+    """Reads the executions of one program or a family of programs."""
+
+    process = Process
+
+    @override
+    def judge(self, record: Record, run: Sequence[processes.Process]) -> None:
+        reported = reported_by(run)
+        endpoints = reported.get("endpoint", {})
+        streams = {process.stream for process in run if process.rows}
+        if len(streams) > 2 or len(endpoints) > 1:  # more than one pair
+            record.findings.append(finding(MIXED_TABLES))
+            record.finished = False
+        for name, values in reported.items():  # value → the side that reported it
+            clients = [value for value, side in values.items() if side == "client"]
+            if name.endswith("_address"):  # addresses are as the client sees them, if any shows one
+                record.facts[name] = (clients or [*values])[0]
+        used = reported.get("provider", {})
+        if len(used) > 1:
+            record.facts["transport"] = "mixed"
+            sides = used.items()
+            remarks = [with_remark(str(name), side) for name, side in sides]
+            found = finding("mixed-provider", used=", ".join(remarks))
+            record.findings.append(found)
+        elif used:
+            record.facts["transport"] = first_of(used, "")
+        ranges = {
+            count_range(row.cell("count"), process.iterations)
+            for process in run
+            for row in process.rows
+        }
+        match [*ranges]:
+            case [Range(low, high)] if low == high:  # one number in all rows, which is certain
+                record.facts["iterations"] = low
+
+
+# ---------------------------------------------------------------- blocks of fi_info
+
+
+EventsOf: TypeAlias = Callable[[str, Execution | None], Events | None]
+
+
+def with_information(events_of: EventsOf) -> EventsOf:
+    """Return what lines mean, also those of a block of fi_info."""
+
+    def events(text: str, execution: Execution | None) -> Events | None:
+        section = execution.section if isinstance(execution, Process) else ""
+        told = _information(text, section) if section else None
+        if told is not None:
+            return told
+        own = events_of(text, execution)
+        if text.endswith("fi_info:") and not (own is None and execution is None):
+            return [*(own or ()), Note("section", "fi_info")]
+        return own
+
+    return events
+
+
+def _information(text: str, section: str) -> Events | None:
+    """Return what a line of a block of fi_info tells; None for one behind the block."""
+    begun = _SECTION.fullmatch(text)
+    if begun is not None:
+        return (Note("section", begun[1]),)
+    line = _INFO_LINE.fullmatch(text)
+    if line is None:
+        return None
+    fact, value = _fact_of_information(section, *line.groups())
+    return (Note("section", section), Setting(facts={fact: value}))
 
 
 def _fact_of_information(section: str, name: str, printed: str) -> tuple[str, str]:
@@ -702,34 +540,5 @@ def _fact_of_information(section: str, name: str, printed: str) -> tuple[str, st
     # (?!) matches nothing.
     fact, pattern = _INFO_FACTS.get((section, name), ("", "(?!)"))
     match = re.fullmatch(pattern, printed)
-    value = match[1] if match is not None else ""
-    if fact == "endpoint":
-        return (fact, value.lower())
-    if fact == "libfabric" and value:  # providers of libfabric 1.18 print 118
-        major = value[:-2]
-        minor = int(value[-2:])
-        return (fact, f"{major}.{minor}")
-    return (fact, value)
-
-
-def _add_reported_facts(pair: Pair) -> None:
-    """Add the facts that processes reported, and whether they differ in their provider."""
-    facts = pair.record.facts
-    for name, values in pair.reported.items():  # value → the side that reported it
-        if name.endswith("_address"):  # addresses are as the client sees them, if one shows any
-            clients = [value for value, side in values.items() if side == "client"]
-            facts[name] = (clients or [*values])[0]
-        else:
-            facts[name] = ", ".join(values)
-    providers = pair.reported.get("provider", {})
-    if len(providers) > 1:
-        facts["transport"] = "mixed"
-        pair.record.findings.append(_mixed_providers(providers))
-    elif providers:
-        facts["transport"] = pair.first_value("provider")
-
-
-def _mixed_providers(providers: Mapping[str, str]) -> Finding:
-    used = ", ".join(starmap(with_remark, providers.items()))
-    meaning = f"The processes did not use one provider: {used}."
-    return Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning)
+    value = ".".join(match.groups()) if match is not None else ""
+    return (fact, value.lower() if fact == "endpoint" else value)

@@ -119,7 +119,8 @@ def read(text: str, *, is_inside: bool) -> Events | None:
     layouts = rows.read_header(text) if "#bytes" in text else ()
     if layouts:
         unread = (finding("unit-cycles"),) if "[cycles]" in text else ()
-        return (Note("header"), Header(layouts), *unread)
+        indent, _, _ = text.partition("#")
+        return (Note("header", indent), Header(layouts), *unread)
     # Outside an execution fewer kinds of lines count: some are too common to begin one.
     match = (_INSIDE if is_inside else _OUTSIDE).fullmatch(text)
     if match is not None:
@@ -145,7 +146,8 @@ def _title(match: Match) -> Iterator[Event]:
     verb = match["verb"].lower().removeprefix("rdma_")
     figure = "bw" if match["figure"] == "BW" else "lat"
     yield Note("title", f"ib_{verb}_{figure}")
-    yield Note("both", match["both"] or "")  # empty: in one direction
+    if match["both"]:
+        yield Note("both")
 
 
 def _address(match: Match) -> Iterator[Event]:
@@ -214,12 +216,10 @@ def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
     # `setup`: name → value, as the set-up above a table prints them: a note of each, and facts.
     for name in setup:
         yield Note("setup", name)
-    if "Device" in setup:
-        yield Note("device", setup["Device"])
-    if setup.get("Transport type") == "IW":
-        yield Note("setup", IWARP)
     is_connected = setup.get("Connection type", "RC") in _CONNECTED  # perftest's default is RC
     facts: dict[str, str | int] = {}
+    if setup.get("Transport type") == "IW":
+        facts["transport"] = IWARP
     for name, value in setup.items():
         if name in _FACTS:
             facts[_FACTS[name]] = _as_fact(value)
@@ -244,8 +244,10 @@ def _command(command: "Command") -> Iterator[Event]:
     flags = command.flags
     yield Note("command", command.side)
     # Any value of these two is a yes.
-    yield Note("both", "".join(flags & {"b", "bidirectional"}))
-    yield Note("cycles", "".join(flags & {"C", "report-cycles"}))
+    if flags & {"b", "bidirectional"}:
+        yield Note("both")
+    if flags & {"C", "report-cycles"}:
+        yield Note("cycles")
     memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]  # use_cuda → cuda
     # (Atomics have one size, whatever the options. Raw Ethernet begins with another one.)
     has_all_sizes = bool(flags & {"a", "all"}) and "atomic" not in command.program

@@ -6,38 +6,22 @@ Several may share a terminal.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import cast
 
-from fabbench.benchmarks import LogReadings
-from fabbench.benchmarks.events import (
-    Ahead,
-    End,
-    Error,
-    Event,
-    Events,
-    Fail,
-    Header,
-    Note,
-    RowLine,
-    Setting,
-    Statement,
-)
-from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table, read_any_line
+from fabbench.benchmarks import processes
+from fabbench.benchmarks.events import Ahead, End, Events, Header, Note, Setting, Statement
+from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import lines, rows
 from fabbench.benchmarks.tables import NEVER, Row
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STEP, NO_STREAM, Finding, Line, Marker, Point, Record, Stream
+from fabbench.model.log import NO_STEP, Finding, Point, Record
 from fabbench.model.mappings import first_of
 
-_OTHER = {"local": "remote", "remote": "local"}
+_OF_TABLE = frozenset({"header", "sum"})
+"""Lines with which rows begin."""
+_OF_SERVER = frozenset({"banner", "waiting"})
+"""Lines that only a server prints."""
 _WHOLE_SETUP = frozenset({"Number of qps", "Connection type", "Mtu", "Link type"})
-_SHOWS_SIDE = frozenset({"header", "sum", "failure"})
-"""Above these stands all that shows the side of a process."""
-
-
-_MAY_FOLLOW_RULE = frozenset({"cpu", "warning"})
-"""They may stand between a rule and what it is above."""
 
 
 class Stage(IntEnum):
@@ -56,7 +40,6 @@ _STAGES: Mapping[str, Stage] = {
     "setup": Stage.SETUP,
     "local": Stage.SETUP,
     "remote": Stage.SETUP,
-    "waiting": Stage.SETUP,
     "header": Stage.TABLE,
     "sum": Stage.TABLE,
 }
@@ -64,45 +47,40 @@ _STAGES: Mapping[str, Stage] = {
 
 
 @dataclass(slots=True, eq=False)
-class Process(Execution):
+class Process(processes.Process):
     """What one process printed.
 
     Where two print into one text in turns, nothing shows which row is whose: none is read.
     """
 
-    stream: Stream = NO_STREAM
-    step: Marker = NO_STEP  # fabbench's own, in which it was started
-    stage: Stage = Stage.START
-    has_title: bool = False
-    has_header: bool = False  # Whether names of columns were read
-    indented: bool = False
-    """Whether the names of columns are."""
-    is_both_ways: bool = False
-    """Whether both sides send."""
-    is_in_cycles: bool = False  # Whether -C makes times those of the CPU's clock
+    told: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Kind of a line that it printed → the values of such lines: names of settings, queue pairs."""
     is_refused: bool = False
     """Whether its rows are not read."""
-    sides: list[str] = field(default_factory=list)
-    """Those that the command line, banners and headings name."""
-    setup: set[str] = field(default_factory=set)  # Names of the settings above its table
-    addresses: dict[str, set[str]] = field(default_factory=dict)
-    """`local` or `remote` → queue pairs."""
-    is_side_shown: bool = False
-    """Whether all that shows its side has been read."""
-    is_grouped: bool = False
-    """Whether it belongs to a run."""
 
     @property
-    def case(self) -> str:
-        """The program; empty if it is not known."""
-        return self.record.case or ""
+    def stage(self) -> Stage:
+        """How much it has printed."""
+        stages = (_STAGES.get(kind, Stage.START) for kind in self.told)
+        return max(stages, default=Stage.START)
+
+    @property
+    def has_title(self) -> bool:
+        """Whether its title was read."""
+        return "title" in self.told
 
     # -- the other side
 
     @property
+    @override
     def side(self) -> str:
-        """`server` or `client`; empty if the text names neither or both."""
-        named_sides = {*self.sides, self.stream.side} - {""}
+        # Empty if the text names neither or both.
+        commands = [*self.told.get("command", ())]
+        named_sides = set(commands[-1:])
+        if self.stream.side:
+            named_sides.add(self.stream.side)
+        if not _OF_SERVER.isdisjoint(self.told):
+            named_sides.add("server")
         if len(named_sides) > 1:
             return ""
         side_of_setup = self._shown_side()
@@ -117,134 +95,101 @@ class Process(Execution):
         TX is the sender's, RX the receiver's, both if both send; a server that is written to or
         read has neither.
         """
-        if not self.case or not self.has_title or self.is_both_ways:
+        if not self.case or not self.has_title or "both" in self.told:
             return ""
-        depths = self.setup & {"TX depth", "RX depth"}
+        setup = self.told.get("setup", {}).keys()
+        depths = setup & {"TX depth", "RX depth"}
         if depths == {"TX depth"}:
             return "client"
         # That there is no depth counts only where no line of the set-up is missing.
-        is_whole = "send" not in self.case and self.setup >= _WHOLE_SETUP
+        is_whole = "send" not in self.case and setup >= _WHOLE_SETUP
         if depths == {"RX depth"} or (is_whole and not depths):
             return "server"
         return ""
 
-    def is_other_end(self, other: "Process") -> bool:
-        """Return whether the printed addresses are the two ends of the same queue pairs."""
-        # What is local here is remote there; one end alone proves nothing.
-        swapped = {_OTHER[end]: pairs for end, pairs in self.addresses.items()}
-        return len(swapped) > 1 and swapped == other.addresses
-
-    def may_run_with(self, other: "Process") -> bool:
-        """Return whether the two may be of one program: one may not say of which it is."""
-        return not self.case or not other.case or self.case == other.case
-
-    def is_peer(self, other: "Process") -> bool:
-        """Return whether these two are the server and the client of one run.
-
-        Their addresses show it best; without, the sides do.
-        """
-        if not self.may_run_with(other):
+    @override
+    def is_peer(self, other: processes.Process) -> bool:
+        if not isinstance(other, Process):
             return False
-        if len(self.addresses) == len(other.addresses) == 2:  # each printed local and remote ones
-            return self.is_other_end(other)
+        # What is local here is remote there; addresses show it best, the sides if one has none.
+        addresses = self.addresses
+        of_other = other.addresses[::-1]
+        if all(addresses) and all(of_other):
+            return addresses == of_other
         return {self.side, other.side} == {"server", "client"}
+
+    @property
+    def addresses(self) -> Sequence[Mapping[str, None]]:
+        """The queue pairs that it printed as local, and as remote ones."""
+        return [self.told.get(end, {}) for end in ("local", "remote")]
+
+    @property
+    @override
+    def is_told_by_peer(self) -> bool:
+        # Nothing else tells processes apart but what they print.
+        return not self.stream.rank and not self.stream.side and self.step is NO_STEP
+
+    @property
+    @override
+    def shows_run(self) -> bool:
+        # Above a table, and above an error, stands all that shows the side of a process.
+        return self.stage == Stage.TABLE or bool(self.record.failures)
 
     # -- what lines say
 
-    def ends_before(self, kind: str, value: str) -> bool:
-        """Return whether a kind of line can only belong to a later process.
+    @override
+    def is_ended_by(self, events: Events) -> bool:
+        notes = (event for event in events if isinstance(event, Note))
+        return any(map(self._is_ended_by, notes))
 
-        `value`: of its note; only that of a command counts, its side.
-        """
-        has_begun = bool(self.stage or self.record.failures)
-        if kind == "command":
+    def _is_ended_by(self, note: Note) -> bool:
+        # Whether a kind of line can only belong to a later process.
+        has_failed = bool(self.record.failures)
+        stage = _STAGES.get(note.kind, self.stage)  # a line without one may come at any time
+        if note.kind == "command":
             # All output of a background server may be below the client's command: that one is of
             # the other side.
-            return has_begun or self.sides[:1] == [value]
-        stage = _STAGES.get(kind)
-        if stage is None or not has_begun:
-            return False
-        if kind == "header":
+            is_repeated = note.value in self.told.get("command", ())
+            return is_repeated or has_failed or stage < self.stage
+        if note.kind in _OF_TABLE:
             # One header without rows yet, or among tables that mix, is of this process.
-            has_table = self.has_header and bool(self.rows or self.record.damaged)
-            return has_table and not self.is_refused
-        if self.stage == Stage.TABLE:
-            return True
-        if kind == "title" and self.has_title:
+            return bool(self.rows or self.record.damaged) and not self.is_refused
+        if note.kind == "title" and self.has_title and self.stage < Stage.TABLE:
             # A second title shows that two print in turns, unless the first has failed.
-            return bool(self.record.failures)
-        # A banner ends a process that has printed more; other lines may come late.
-        return stage == Stage.START < self.stage
+            return has_failed
+        return stage < self.stage
 
-    def reach_stage_of(self, kind: str) -> None:
-        """Note that a kind of line was printed: its stage, and whether the side is shown by now."""
-        self.stage = max(self.stage, _STAGES.get(kind, Stage.START))
-        self.is_side_shown = self.is_side_shown or kind in _SHOWS_SIDE
-
-    def add_events(self, events: Events) -> Sequence[Point]:
-        """Add what a line says; return the points of a row."""
-        return [point for event in events for point in self._add_event(event)]
-
-    def _add_event(self, event: Event) -> Sequence[Point]:
-        match event:
-            case RowLine():
-                return self.add_row(event)
-            case Note(kind="gid"):  # one that is an IPv4 address
-                self._check_link_beside_gid()
+    @override
+    def add(self, statement: Statement) -> None:
+        match statement:
             case Note():
-                self._add_note(event)
+                self._act_on(statement)
+                self.told.setdefault(statement.kind, {})[statement.value] = None
             case Header():
-                self._add_header(event)
-            case Error():
-                speaker = f"The {self.side}" if self.side else "perftest"
-                self.add(Fail(f"{speaker} said: {event.text}"))
+                self._add_header(statement)
             case _:
-                self.add(cast("Statement", event))
-        return ()
+                processes.Process.add(self, statement)
 
-    def _add_note(self, note: Note) -> None:
-        """Add what a note states (`value`), by the kind of its line."""
-        value = note.value
+    def _act_on(self, note: Note) -> None:
         match note.kind:
-            case "command":
-                self.sides = [value]
-            case "banner" | "waiting":
-                self.sides = [*dict.fromkeys([*self.sides, "server"])]
             case "title":
-                self._add_title(value)
-            case "both":
-                self.is_both_ways = bool(value)
-            case "cycles":
-                self.is_in_cycles = bool(value)
-            case "setup":
-                self.setup.add(value)
-            case "device":
-                self._check_device(value)
-            case "local" | "remote":
-                self.addresses.setdefault(note.kind, set()).add(value)
+                self._add_title(note.value)
+            case "gid":  # one that is an IPv4 address, which InfiniBand has not
+                if "IB" in self.reported.get("link", {}):
+                    self.add(finding("link-differs"))
             case "results":  # the heading of each side's share, with --report-both
                 self._refuse_rows(finding("shares-unread"))
             case "rule":
                 self._end_table()
             # The summary of a script; the value names fabtests where its figures are of that
             case "sum":
-                self.record.benchmark = value or self.record.benchmark
+                self.record.benchmark = note.value or self.record.benchmark
 
     def _add_title(self, program: str) -> None:
         if self.has_title:  # of two that print in turns
             self._refuse_rows(finding(MIXED_TABLES))
-        self.has_title = True
         if not self.case.startswith("raw_ethernet"):  # whose title is that of ib_send
             self.record.case = program
-
-    def _check_device(self, device: str) -> None:
-        contradiction = self.step.contradiction("device", device, self.stream.side)
-        self.record.off_fabric = self.record.off_fabric or contradiction
-
-    def _check_link_beside_gid(self) -> None:
-        """Add a finding if a GID that is an IPv4 address follows an InfiniBand link."""
-        if self.record.facts.get("link") == "IB":
-            self.add(finding("link-differs"))
 
     def _refuse_rows(self, why: Finding) -> None:
         """Read no rows: what they are is not known."""
@@ -253,7 +198,7 @@ class Process(Execution):
         self.is_refused = True
 
     def _end_table(self) -> None:
-        if self.has_header and self.rows:  # else the rule is above the table
+        if self.rows:  # else the rule is above the table
             self._end_rows()
             self.add(Setting(last_size=0))  # the rule proves the end: no size is expected
             self.add(End())
@@ -266,16 +211,17 @@ class Process(Execution):
         # Labels of all rows below it; none are read where it shows that they mix, or have no unit.
         labels = {"rank": self.stream.rank}
         if not header.is_row:  # a row without a header, of a summary, has no labels of a table
-            if self.has_header:  # of two tables that mix
+            if self.headers_read:  # of two tables that mix
                 self._refuse_rows(finding(MIXED_TABLES))
-            self.has_header = True
+            # A table with a rule above it has one below it, too: the end that is expected.
+            self.record.finished = False if "rule" in self.told else None
             # All layouts of a header have the same metrics: only their cells' decimals differ.
             is_latency = any(column.metric == "latency" for column in header.layouts[0])
-            if is_latency and self.is_in_cycles:
+            if is_latency and "cycles" in self.told:
                 self._refuse_rows(finding("unit-cycles"))
             labels |= self._table_labels(is_latency=is_latency)
         self.add(Setting(labels=labels))
-        self.add(header)
+        processes.Process.add(self, header)
         if self.is_refused:
             self._end_rows()
 
@@ -302,7 +248,7 @@ class Process(Execution):
         """Return `bi` or `uni`; empty: not known, for only a title shows that there is just one."""
         if not self.case.endswith("_bw"):
             return ""
-        if self.is_both_ways:
+        if "both" in self.told:
             return "bi"
         return "uni" if self.has_title else ""
 
@@ -310,8 +256,8 @@ class Process(Execution):
 
     @override
     def count_row(self, row: Row) -> Sequence[Point]:
-        above = self.rows[-1:]  # the last row so far, if there is one
-        if self.has_title and above and row.size < above[0].size:
+        above = self.rows[-1].size if self.rows else 0
+        if self.has_title and row.size < above:
             # Below a title are the rows of one process: this one's heading is missing.
             self._end_rows()
             self.damage(row.line)
@@ -323,7 +269,8 @@ class Process(Execution):
         # Whether the row is whole, and its figures are consistent.
         # The second half of a row that was torn within its size has no indent.
         begins_with_digit = row.line.text[:1].isdecimal()
-        return not (self.indented and begins_with_digit) and Execution.fits(self, row)
+        is_indented = any(self.told.get("header", ()))
+        return not (is_indented and begins_with_digit) and Execution.fits(self, row)
 
     @override
     def finish(self) -> Record:
@@ -332,8 +279,6 @@ class Process(Execution):
         repeats_one_size = len(self.rows) > 1 == len(sizes)  # as --run_infinitely does
         if repeats_one_size:  # no end is expected: without one, `finished` is None, not False
             record.finished = record.finished or None
-        if lines.IWARP in self.setup:  # its connections are named as InfiniBand's are
-            record.facts["transport"] = "iWARP"
         return record
 
 
@@ -347,94 +292,15 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     match events:
         case (Setting() as stated,) if is_about_next:
             return (Ahead((stated,)),)
+        case None if execution is None and lines.RULE.fullmatch(text):
+            return (Ahead((Note("rule"),)),)
     return events
 
 
-TABLE = Table(benchmark="perftest", events=_events, fits=rows.fits, points=rows.points)
-
-
-class Terminal:
-    """Reads what the processes of one stream print, one after another."""
-
-    def __init__(self, stream: Stream, step: Marker) -> None:
-        self.process: Process | None = None
-        self._stream = stream
-        self._step = step
-        self._ahead: list[Setting] = []
-        """What was said about the process that begins next."""
-        self._is_below_rule = False
-        """Whether the last line was a rule, and not below rows."""
-
-    def feed(self, line: Line) -> LogReadings | None:
-        """Return what a line completes; None if it is not of perftest."""
-        with_blanks = line.text.replace("\xa0", " ").replace("&nbsp;", " ")
-        return self._read_plain(line._replace(text=lines.MARKS.sub("", with_blanks)))
-
-    def _read_plain(self, line: Line) -> LogReadings | None:
-        """Read a line without the marks of documents: a row, a line with a kind, or another one.
-
-        A line with a kind has notes, and may begin a process.
-        """
-        may_fail = self.process is not None
-        events = read_any_line(TABLE, line, self.process, may_fail=may_fail)
-        notes = [event for event in events or () if isinstance(event, Note)]
-        if notes:
-            self._turn_to_process_of(notes[0], line)
-        readings = self._add(events)
-        self._note_rule(line.text, notes)
-        return readings
-
-    def _note_rule(self, text: str, notes: Sequence[Note]) -> None:
-        """Note whether the next line is below a rule that opens a table, and does not close one."""
-        is_passed_over = any(note.kind in _MAY_FOLLOW_RULE for note in notes)
-        if is_passed_over or not text.strip():
-            return
-        process = self.process
-        is_below_rows = process is not None and process.has_header and bool(process.rows)
-        self._is_below_rule = lines.RULE.fullmatch(text) is not None and not is_below_rows
-
-    def _add(self, events: Events | None) -> LogReadings | None:
-        """Add what a line says to the open process.
-
-        None for a fact about the next process: the line may be another benchmark's.
-        """
-        match events:
-            case (Ahead((Setting() as stated,)),):
-                self._ahead.append(stated)
-                return None
-        if self.process is None or events is None:
-            return None
-        return self.process.add_events(events)
-
-    def _turn_to_process_of(self, note: Note, line: Line) -> None:
-        """Turn to the process that a line with a kind (its first note) is of."""
-        kind, value, *_ = note
-        process = self._process_of(kind, value)
-        process.reach_stage_of(kind)
-        if kind == "header":
-            if not process.has_header or self._is_below_rule:
-                # A table with a rule above it has one below it, too: the end that is expected.
-                process.record.finished = False if self._is_below_rule else None
-            process.indented = line.text[:1].isspace()
-
-    def _process_of(self, kind: str, value: str) -> Process:
-        """Return the process that a kind of line is of, which may begin with it.
-
-        `value`: of its note: the side of a command line, or the name of a setting.
-        """
-        above = self.process
-        if above is not None and not above.ends_before(kind, value):
-            return above
-        if above is not None and above.has_title and kind == "setup" and value not in above.setup:
-            # The rest of its set-up: the table above is of another process.
-            above.add(finding(MIXED_TABLES))
-            above.record.finished = False
-        record = Record(benchmark="perftest")
-        process = Process(TABLE, record, stream=self._stream, step=self._step)
-        if "together" in self._step.facts:
-            record.facts["together"] = self._step.facts["together"]
-        for stated in self._ahead:
-            process.add(stated)
-        self._ahead.clear()
-        self.process = process
-        return process
+TABLE = Table(
+    benchmark="perftest",
+    program="perftest",
+    events=_events,
+    fits=rows.fits,
+    points=rows.points,
+)

@@ -5,17 +5,18 @@ directions added; usec/xfer is one-way.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from fabbench.benchmarks import processes
 from fabbench.benchmarks.events import Ahead, Error, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
+from fabbench.benchmarks.libfabric.reader import COLUMNS, PairReader, Process, count_range
 from fabbench.benchmarks.tables import Layout, Row, is_rest_of_row, read_columns
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STEP, Record
+from fabbench.model.log import NO_STEP, Record, fact_text
 from fabbench.model.mappings import distinct
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
@@ -106,7 +107,7 @@ _TABLE = Table(
     benchmark="pingpong",
     program=PROGRAM,
     case="pingpong",
-    events=_events,
+    events=libfabric.with_information(_events),
     failed=_ERROR_INSIDE,
     fits=_is_acknowledged,
     cells=libfabric.cells,
@@ -120,18 +121,18 @@ def _add_loss(row: Row, record: Record) -> None:
     # `=` is as many as were sent; `-12` is 12 acknowledged too many, `+12` 12 too few.
     sign = acknowledged[0]
     count = acknowledged[1:]
+    messages = f"messages of {format_size(row.size)} were"
     if sign == "=" or count == "0":
         return
-    messages = f"messages of {format_size(row.size)} were"
-    if sign != "+":
+    if sign == "+":
+        before = int(record.facts.get("unacknowledged", 0))
+        record.facts["unacknowledged"] = before + count_range(count, requested=None).low
+        record.failures.append(f"{count} of {sent} {messages} not acknowledged.")
+    else:
         record.failures.append(f"{count} more {messages} acknowledged than the {sent} sent.")
-        return
-    before = int(record.facts.get("unacknowledged", 0))
-    record.facts["unacknowledged"] = before + count_range(count, requested=None).low
-    record.failures.append(f"{count} of {sent} {messages} not acknowledged.")
 
 
-def _early_rows(process: Process, setup: float) -> Iterator[Row]:
+def _early_rows(process: Execution, setup: float) -> Iterator[Row]:
     """Return the rows that may include the set-up: only the first one of a table can."""
     for _, rows in groupby(process.rows, key=lambda row: row.table):
         row = next(rows)
@@ -150,15 +151,15 @@ class PingpongReader(PairReader):
     table = _TABLE
 
     @override
-    def judge(self, pair: Pair) -> None:
+    def judge(self, record: Record, run: Sequence[processes.Process]) -> None:
         # Losses, and figures that include the set-up.
-        record = pair.record
-        rows = [row for process in pair.processes for row in process.rows]
-        for row in rows:
-            _add_loss(row, record)
-        provider, _, _ = pair.first_value("provider").partition(";")
-        setup = setup_s(pair.first_value("endpoint"), provider)
-        early = [row.size for process in pair.processes for row in _early_rows(process, setup)]
+        PairReader.judge(self, record, run)
+        for process in run:
+            for row in process.rows:
+                _add_loss(row, record)
+        provider, _, _ = fact_text(record.facts, "transport").partition(";")
+        setup = setup_s(fact_text(record.facts, "endpoint"), provider)
+        early = [row.size for process in run for row in _early_rows(process, setup)]
         if early:
             sizes = ", ".join(map(format_size, distinct(early)))
             record.findings.append(finding("setup-time", sizes=sizes))
