@@ -14,6 +14,8 @@ Of one rank, the first line counts. What is printed once a process goes on, or m
 an error, take back what stands above. `error_forms.csv` has the forms, each with an example.
 """
 
+import errno
+import os
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -69,8 +71,13 @@ _FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfa
 """A frame of MPICH's error stack; it may say more than that a call failed."""
 _TIME = lazy(r"[\d/.-]{3,10}[T ]\d\d:\d\d:\d\d[.,]\d+")
 """A date, and a time with parts of seconds: ranks print into one log, and may be late."""
+_SOURCE = lazy(r"\b([\w-]+\.(?:cpp|cc|cu|c|h|py)):\d")
+"""The source file that a line names, and a line in it."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
+_REASONS = tuple(f"{sign}{os.strerror(number)}".lower() for number in errno.errorcode for sign in (": ", "(", "- "))
+"""How a line ends that says, in the words of the system, why a call failed."""
+_BEHIND_REASON = lazy(r"[\s\"')\].!]*(?:[(\[]-?\d+[)\]][\s\"')\].!]*)?$")
 _MOST_KEPT = 200
 _PROGRAM = "program"
 _STACK = "stack"
@@ -117,8 +124,13 @@ class FirstErrors:
     """Whether lines belong to a report of another program's end."""
     _start_of_incident: ErrorLine | None = None
     """The first words of an error among the lines that stand together."""
+    _warning_of_incident: ErrorLine | None = None
+    """The first line among them of which the program goes on."""
     _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
+    _is_reported: bool = False
+    _has_reason: bool = False
+    """Whether the last line has words of an error, and ends with a reason of the system."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
     death: ErrorLine | None = None
@@ -151,18 +163,33 @@ class FirstErrors:
         error = ErrorLine(self.number, text)
         if _REPORTS.search(text):
             self._hints.setdefault(ErrorKind.ENDED, error)
+            self._is_reported = True
             if _ENDED.search(text):
                 self._keep(ErrorKind.FOLLOWS, error)
         elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
-            self._hints.setdefault(kind, error)
+            self._keep_warning_of_program(error)
         else:
             self._keep(kind, error)
 
     def _keep(self, kind: ErrorKind, error: ErrorLine) -> None:
         """Keep what ends the program, if it is the first."""
         if kind is ErrorKind.ORIGIN:  # words that stand with it say more
-            error = self._start_of_incident or error
+            error = self._start_of_incident or self._warned_of(error) or error
         self.kept.setdefault((kind, _PROGRAM), error)
+
+    def _keep_warning_of_program(self, warning: ErrorLine) -> None:
+        self._hints.setdefault(ErrorKind.GOES_ON, warning)
+        if not _VAGUE.search(warning.text):
+            self._warning_of_incident = self._warning_of_incident or warning
+
+    def _warned_of(self, error: ErrorLine) -> ErrorLine | None:
+        """Return the warning that stands with an error, and that the same source file printed."""
+        warning = self._warning_of_incident
+        source = _SOURCE.search(error.text)
+        if warning is None or source is None:
+            return None
+        of_warning = _SOURCE.search(warning.text)
+        return warning if of_warning and of_warning[1] == source[1] else None
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
@@ -259,7 +286,12 @@ class FirstErrors:
         if is_report and not _SPECIFIC.search(text):
             kind = max(kind, ErrorKind.VAGUE)
         error = ErrorLine(self.number, text)
+        if kind is ErrorKind.GOES_ON:
+            self._keep_warning_of_program(error)
+            return
         self._hints.setdefault(kind, error)
+        ending = _BEHIND_REASON.sub("", text).lower()
+        self._has_reason = kind is ErrorKind.WORDS and ending.endswith(_REASONS)
         # A report says less than the origin below it.
         if kind is ErrorKind.WORDS and not is_report:
             self._start_of_incident = self._start_of_incident or error
@@ -268,12 +300,13 @@ class FirstErrors:
         """Count a line about an error to its incident: far below the last one a new one begins."""
         self._quiet_lines = 0
         if self.number > self._last_of_incident + _NEAR + 1:
-            self._start_of_incident = None
+            self._start_of_incident = self._warning_of_incident = None
         self._last_of_incident = self.number
 
     def _count_quiet_line(self, text: str) -> None:
         """Count a line without an error; after many, the program went on."""
         self._quiet_lines += 1
+        self._has_reason = False
         if _LEFT_OUT.search(text):
             self._quiet_lines += _LAST
         if self._quiet_lines > _OVERCOME_AFTER:
@@ -307,7 +340,8 @@ class FirstErrors:
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
         speakers = {speaker for _, speaker in self.kept}
-        return _PROGRAM in speakers and self._quiet_lines <= _LAST
+        gave_up = _PROGRAM in speakers or self._is_reported
+        return self._has_reason or (gave_up and self._quiet_lines <= _LAST)
 
 
 def printed_before(text: str, other: str) -> bool:
@@ -327,6 +361,11 @@ def _time_in(text: str) -> str:
 def follows(text: str) -> bool:
     """Return whether a line about an error only follows from the end of another process."""
     return _FOLLOWS.search(text) is not None
+
+
+def is_report(text: str) -> bool:
+    """Return whether a line reports the error of another process or library, and no more."""
+    return _REPORTS.search(text) is not None and not _SPECIFIC.search(text)
 
 
 def says_little(text: str) -> bool:
