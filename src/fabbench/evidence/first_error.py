@@ -14,8 +14,6 @@ Of one rank, the first line counts. What is printed once a process goes on, or m
 an error, take back what stands above. `error_forms.csv` has the forms, each with an example.
 """
 
-import errno
-import os
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -75,9 +73,6 @@ _SOURCE = lazy(r"\b([\w-]+\.(?:cpp|cc|cu|c|h|py)):\d")
 """The source file that a line names, and a line in it."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
-_REASONS = tuple(f"{sign}{os.strerror(number)}".lower() for number in errno.errorcode for sign in (": ", "(", "- "))
-"""How a line ends that says, in the words of the system, why a call failed."""
-_BEHIND_REASON = lazy(r"[\s\"')\].!]*(?:[(\[]-?\d+[)\]][\s\"')\].!]*)?$")
 _MOST_KEPT = 200
 _PROGRAM = "program"
 _STACK = "stack"
@@ -129,8 +124,9 @@ class FirstErrors:
     _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
     _is_reported: bool = False
-    _has_reason: bool = False
-    """Whether the last line has words of an error, and ends with a reason of the system."""
+    """Whether a line has reported the error of another program."""
+    _error_lines: int = 0
+    """How many lines only have words of an error."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
     death: ErrorLine | None = None
@@ -290,8 +286,7 @@ class FirstErrors:
             self._keep_warning_of_program(error)
             return
         self._hints.setdefault(kind, error)
-        ending = _BEHIND_REASON.sub("", text).lower()
-        self._has_reason = kind is ErrorKind.WORDS and ending.endswith(_REASONS)
+        self._error_lines += kind is ErrorKind.WORDS and not text.startswith("{")  # no record
         # A report says less than the origin below it.
         if kind is ErrorKind.WORDS and not is_report:
             self._start_of_incident = self._start_of_incident or error
@@ -306,7 +301,6 @@ class FirstErrors:
     def _count_quiet_line(self, text: str) -> None:
         """Count a line without an error; after many, the program went on."""
         self._quiet_lines += 1
-        self._has_reason = False
         if _LEFT_OUT.search(text):
             self._quiet_lines += _LAST
         if self._quiet_lines > _OVERCOME_AFTER:
@@ -338,10 +332,14 @@ class FirstErrors:
         return first.text.strip()
 
     def is_last(self) -> bool:
-        """Return whether the text ends with what a program said of its end."""
+        """Return whether the text ends with what a program said of its end, or only quotes that."""
         speakers = {speaker for _, speaker in self.kept}
-        gave_up = _PROGRAM in speakers or self._is_reported
-        return self._has_reason or (gave_up and self._quiet_lines <= _LAST)
+        gave_up = self._is_reported or _PROGRAM in speakers
+        return (gave_up and self._quiet_lines <= _LAST) or self._is_excerpt()
+
+    def _is_excerpt(self) -> bool:
+        """Return whether most lines, the last among them, have words of an error: an excerpt."""
+        return not self._quiet_lines and 0 < self._last_of_incident <= 2 * self._error_lines
 
 
 def printed_before(text: str, other: str) -> bool:
