@@ -62,8 +62,6 @@ _FRAME = lazy(r"(?:\S+ )?\w+\(\d+\)\.*:(?!.*, error stack:)(?P<says> *+(?!.*\bfa
 """A frame of MPICH's error stack; it may say more than that a call failed."""
 _TIME = lazy(r"[\d/.-]{3,10}[T ]\d\d:\d\d:\d\d[.,]\d+")
 """A date, and a time with parts of seconds: ranks print into one log, and may be late."""
-_SOURCE = lazy(r"\b[\w-]+\.(?:cpp|cc|cu|c|h|py):(?=\d)")
-"""The source file whose line printed this."""
 # A rule, or a row of a table, which may quote errors
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
 _MOST_KEPT = 200
@@ -112,8 +110,6 @@ class FirstErrors:
     """Whether lines belong to a report of another program's end."""
     _start_of_incident: ErrorLine | None = None
     """The first words of an error among the lines that stand together."""
-    _warning_of_incident: ErrorLine | None = None
-    """The first line among them of which the program goes on."""
     _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
     _has_given_up: bool = False
@@ -156,27 +152,16 @@ class FirstErrors:
             if _has("ended", text):
                 self._keep(ErrorKind.FOLLOWS, error)
         elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
-            self._keep_warning_of_program(error)
+            self._hints.setdefault(kind, error)
         else:
             self._keep(kind, error)
 
     def _keep(self, kind: ErrorKind, error: ErrorLine) -> None:
         """Keep what ends the program, if it is the first."""
         if kind is ErrorKind.ORIGIN:  # words that stand with it say more
-            error = self._start_of_incident or self._warned_of(error) or error
+            error = self._start_of_incident or error
         self.kept.setdefault((kind, _PROGRAM), error)
         self._has_given_up = True
-
-    def _keep_warning_of_program(self, warning: ErrorLine) -> None:
-        self._hints.setdefault(ErrorKind.GOES_ON, warning)
-        if not _has("vague", warning.text):
-            self._warning_of_incident = self._warning_of_incident or warning
-
-    def _warned_of(self, error: ErrorLine) -> ErrorLine | None:
-        """Return the warning that stands with an error, and that the same source file printed."""
-        warning = self._warning_of_incident
-        source = _found(_SOURCE, error.text)
-        return warning if warning and source and source in warning.text else None
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
@@ -273,9 +258,6 @@ class FirstErrors:
         if is_report and not _has("specific", text):
             kind = max(kind, ErrorKind.VAGUE)
         error = ErrorLine(self.number, text)
-        if kind is ErrorKind.GOES_ON:
-            self._keep_warning_of_program(error)
-            return
         self._hints.setdefault(kind, error)
         self._error_lines += kind is ErrorKind.WORDS and not text.startswith("{")  # no record
         # A report says less than the origin below it.
@@ -286,7 +268,7 @@ class FirstErrors:
         """Count a line about an error to its incident: far below the last one a new one begins."""
         self._quiet_lines = 0
         if self.number > self._last_of_incident + _NEAR + 1:
-            self._start_of_incident = self._warning_of_incident = None
+            self._start_of_incident = None
         self._last_of_incident = self.number
 
     def _count_quiet_line(self, text: str) -> None:
@@ -334,26 +316,21 @@ class FirstErrors:
 
 def printed_before(text: str, other: str) -> bool:
     """Return whether a line was printed before another one, by the times in both, alike."""
-    time = _found(_TIME, text)
-    of_other = _found(_TIME, other)
+    time = _time_in(text)
+    of_other = _time_in(other)
     are_alike = len(time) == len(of_other)
     return are_alike and time < of_other
 
 
-def _found(pattern: re.Pattern[str], text: str) -> str:
-    """Return what of a line a pattern finds; empty: nothing."""
-    match = pattern.search(text)
+def _time_in(text: str) -> str:
+    """Return the time that a line has; empty: it has none."""
+    match = _TIME.search(text)
     return match[0] if match else ""
 
 
 def follows(text: str) -> bool:
     """Return whether a line about an error only follows from the end of another process."""
     return _has("follows", text)
-
-
-def is_report(text: str) -> bool:
-    """Return whether a line reports the error of another process or library, and no more."""
-    return _has("report", text) and not _has("specific", text)
 
 
 def says_little(text: str) -> bool:

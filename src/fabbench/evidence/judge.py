@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
-from fabbench.evidence.first_error import follows, is_report, says_little
+from fabbench.evidence.first_error import follows, says_little
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
@@ -170,7 +170,7 @@ def _first_error(log: Log, line: str) -> Finding:
     for each in findings_of([line], log.facts):
         if each.severity is Severity.ERROR:
             return each
-    return finding("cause-not-shown" if is_report(line) else "first-error", line)
+    return finding("first-error", line)
 
 
 def _verdicts(record: Record, proof: Proof, ending: Ending | None) -> Iterator[Verdict]:
