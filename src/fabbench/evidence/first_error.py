@@ -310,8 +310,11 @@ class FirstErrors:
         return (self._has_given_up and self._quiet_lines <= _LAST) or self._is_excerpt()
 
     def _is_excerpt(self) -> bool:
-        """Return whether most lines, the last among them, have words of an error: an excerpt."""
-        return not self._quiet_lines and 0 < self._last_of_incident <= 2 * self._error_lines
+        """Return whether most lines, the last among them, have words of an error: an excerpt.
+
+        One line alone may be anything.
+        """
+        return not self._quiet_lines and 1 < self._last_of_incident <= 2 * self._error_lines
 
 
 def printed_before(text: str, other: str) -> bool:
