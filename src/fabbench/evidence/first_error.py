@@ -17,6 +17,7 @@ an error, take back what stands above. `error_forms.csv` has the forms, each wit
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 from fabbench.catalog.systems import rows_of
@@ -39,22 +40,14 @@ def pattern_of(form: str) -> re.Pattern[str]:
     return lazy("|".join(patterns).replace("<BEFORE>", _BEFORE))
 
 
-_EXCEPTION = pattern_of("exception")
-_LEVEL = pattern_of("level")
-_REPORTS = pattern_of("report")
-_FOLLOWS = pattern_of("follows")
-_VAGUE = pattern_of("vague")
-_ADVICE = pattern_of("advice")
-_ENDED = pattern_of("ended")
-_GOES_ON = pattern_of("goes on")
-_ANNOUNCES = pattern_of("announces")
-_WORDS = pattern_of("words")
-_SPECIFIC = pattern_of("specific")
-_DEATH = pattern_of("death")
+def _has(form: str, text: str) -> bool:
+    """Return whether a line has a form of the table."""
+    return _compiled(form).search(text) is not None
+
+
+_compiled = cache(pattern_of)
 _USUAL_END = pattern_of("usual end")
 _OF_STACK = pattern_of("of a stack")
-_NOTICE = pattern_of("notice")
-_LEFT_OUT = pattern_of("left out")
 _CODE = lazy(r' {4}(?! *")')
 """Indentation of a line of code in a traceback, or of JSON's braces: not what was announced."""
 # Lines without an error after which an earlier one is taken to be overcome
@@ -119,6 +112,10 @@ class FirstErrors:
     """The first words of an error among the lines that stand together."""
     _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
+    _has_given_up: bool = False
+    """Whether a line said why a program or library gave up."""
+    _error_lines: int = 0
+    """How many lines only have words of an error."""
     _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
     death: ErrorLine | None = None
@@ -149,9 +146,10 @@ class FirstErrors:
         self._join_incident()
         kind = ErrorKind.ORIGIN if is_announced else kind_of_error(text)
         error = ErrorLine(self.number, text)
-        if _REPORTS.search(text):
+        if _has("report", text):
             self._hints.setdefault(ErrorKind.ENDED, error)
-            if _ENDED.search(text):
+            self._has_given_up = True
+            if _has("ended", text):
                 self._keep(ErrorKind.FOLLOWS, error)
         elif kind is ErrorKind.GOES_ON:  # whatever its form, it did not end the program
             self._hints.setdefault(kind, error)
@@ -163,6 +161,7 @@ class FirstErrors:
         if kind is ErrorKind.ORIGIN:  # words that stand with it say more
             error = self._start_of_incident or error
         self.kept.setdefault((kind, _PROGRAM), error)
+        self._has_given_up = True
 
     def _read_frame(self, text: str, *, says: str | None) -> None:
         """Read a frame of an error stack: of those that say a reason, the innermost comes last."""
@@ -176,7 +175,7 @@ class FirstErrors:
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
-        self._is_report = not _SPECIFIC.search(text)
+        self._is_report = not _has("specific", text)
         self.read(text)
         self._is_report = True
 
@@ -203,7 +202,7 @@ class FirstErrors:
         """Keep a line if it has the shape of a death, which ends a run if no row follows."""
         if "Exception ignored" in text:  # by Python, which goes on
             self._ignored = 2  # the first and the last line of the traceback
-        elif not self.death and _DEATH.search(text) and not goes_on(text):
+        elif not self.death and _has("death", text) and not goes_on(text):
             if self._ignored:
                 self._ignored -= 1
             else:
@@ -218,7 +217,7 @@ class FirstErrors:
         self._read_death(text)
         # By its form an origin; else part of a stack; else, outside of reports, only words.
         # What is indented as code is a traceback's, and not the error that was announced.
-        announces = _ANNOUNCES.search(text) is not None
+        announces = _has("announces", text)
         is_announced = self._is_announced and not _CODE.match(text)
         self._is_announced = announces
         if not announces and (is_announced or self._says_why(text)):
@@ -237,15 +236,15 @@ class FirstErrors:
 
     def _says_why(self, text: str) -> bool:
         # In a report of another program's end every line may have the level of an error.
-        is_logged = not self._is_report and _LEVEL.search(text)
-        return bool(is_logged or _ENDED.search(text) or _EXCEPTION.search(text))
+        is_logged = not self._is_report and _has("level", text)
+        return bool(is_logged or _has("ended", text) or _has("exception", text))
 
     def _read_words(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
-        is_error = _WORDS.search(text) or _ENDED.search(text)
-        if _NOTICE.search(text):
+        is_error = _has("words", text) or _has("ended", text)
+        if _has("notice", text):
             self._forget_notice()
-        elif is_error and not _ADVICE.search(text):
+        elif is_error and not _has("advice", text):
             self._join_incident()
             self._keep_words(text)
         else:
@@ -255,11 +254,12 @@ class FirstErrors:
         """Keep a line that has words of an error, as what it says least."""
         # No origin: that takes the form of an error.
         kind = max(kind_of_error(text), ErrorKind.WORDS)
-        is_report = _REPORTS.search(text)
-        if is_report and not _SPECIFIC.search(text):
+        is_report = _has("report", text)
+        if is_report and not _has("specific", text):
             kind = max(kind, ErrorKind.VAGUE)
         error = ErrorLine(self.number, text)
         self._hints.setdefault(kind, error)
+        self._error_lines += kind is ErrorKind.WORDS and not text.startswith("{")  # no record
         # A report says less than the origin below it.
         if kind is ErrorKind.WORDS and not is_report:
             self._start_of_incident = self._start_of_incident or error
@@ -274,12 +274,13 @@ class FirstErrors:
     def _count_quiet_line(self, text: str) -> None:
         """Count a line without an error; after many, the program went on."""
         self._quiet_lines += 1
-        if _LEFT_OUT.search(text):
+        if _has("left out", text):
             self._quiet_lines += _LAST
         if self._quiet_lines > _OVERCOME_AFTER:
             self.forget_warnings(_PROGRAM)  # also of a program that said why it gave up
             self.forget_warnings(_STACK)
             self._hints.clear()
+            self._has_given_up = False
 
     @property
     def hint(self) -> str:
@@ -305,9 +306,15 @@ class FirstErrors:
         return first.text.strip()
 
     def is_last(self) -> bool:
-        """Return whether the text ends with what a program said of its end."""
-        speakers = {speaker for _, speaker in self.kept}
-        return _PROGRAM in speakers and self._quiet_lines <= _LAST
+        """Return whether the text ends with what a program said of its end, or only quotes that."""
+        return (self._has_given_up and self._quiet_lines <= _LAST) or self._is_excerpt()
+
+    def _is_excerpt(self) -> bool:
+        """Return whether most lines, the last among them, have words of an error: an excerpt.
+
+        One line alone may be anything.
+        """
+        return not self._quiet_lines and 1 < self._last_of_incident <= 2 * self._error_lines
 
 
 def printed_before(text: str, other: str) -> bool:
@@ -326,7 +333,7 @@ def _time_in(text: str) -> str:
 
 def follows(text: str) -> bool:
     """Return whether a line about an error only follows from the end of another process."""
-    return _FOLLOWS.search(text) is not None
+    return _has("follows", text)
 
 
 def says_little(text: str) -> bool:
@@ -336,7 +343,7 @@ def says_little(text: str) -> bool:
 
 def goes_on(text: str) -> bool:
     """Return whether a line says itself that the program goes on."""
-    return _GOES_ON.search(text) is not None
+    return _has("goes on", text)
 
 
 def kind_of_error(text: str) -> ErrorKind:
@@ -345,7 +352,7 @@ def kind_of_error(text: str) -> ErrorKind:
         return ErrorKind.FOLLOWS
     if goes_on(text):
         return ErrorKind.GOES_ON
-    if _ENDED.search(text) and not _EXCEPTION.search(text):
+    if _has("ended", text) and not _has("exception", text):
         return ErrorKind.ENDED
-    is_vague = _VAGUE.search(text) or _ADVICE.search(text)
+    is_vague = _has("vague", text) or _has("advice", text)
     return ErrorKind.VAGUE if is_vague else ErrorKind.ORIGIN

@@ -372,25 +372,14 @@ def nccl_messages() -> tuple[NcclMessage, ...]:
     return records.load("fabbench.evidence", "nccl_messages.toml", NcclMessage)
 
 
-def plugin_gave_up(message: str) -> bool:
-    """Return whether the network plugin gives up; in healthy runs it may, on some protocols."""
-    return _says("gave up", message)
+def nccl_says(what: str, message: str) -> bool:
+    """Return whether a message says that: `gave up` of a network plugin, `of GIN` or `harmless`.
 
-
-def is_of_gin(message: str) -> bool:
-    """Return whether a message is on GPU-initiated networking, and not on the network."""
-    return _says("of GIN", message)
-
-
-def _says(what: str, message: str) -> bool:
-    # `what`: one of those of `NcclMessage.says`.
+    In healthy runs, too, plugins give up on some protocols; what is of GIN is not of the network;
+    what is harmless stands behind its file and line.
+    """
     known = (each.pattern for each in nccl_messages() if each.says == what)
     return any(_match(pattern, message) for pattern in known)
-
-
-def is_harmless(message: str) -> bool:
-    """Return whether a warning, behind its file and line, is one of healthy runs, too."""
-    return _says("harmless", message)
 
 
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same

@@ -15,10 +15,8 @@ from fabbench.evidence.first_error import FirstErrors
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import (
     exit_status,
-    is_harmless,
-    is_of_gin,
     matching_errors,
-    plugin_gave_up,
+    nccl_says,
 )
 from fabbench.model.log import Finding, MutableFacts
 from fabbench.model.patterns import Match, lazy
@@ -202,7 +200,7 @@ class Evidence:
             self._keep_failed_call(message, origin)
         if warning:
             self._complaint(message, place=place)
-            if not is_harmless(place + message):
+            if not nccl_says("harmless", place + message):
                 self._last_warning = message
                 self._count_warning(message)
                 self._keep_if_error_follows(message, origin, place)
@@ -228,7 +226,7 @@ class Evidence:
     def _keep_if_error_follows(self, message: str, origin: str, place: str) -> None:
         """Keep the first warning of a process below which NCCL's sources return an error."""
         # In healthy runs, too, a plugin may give up, and GIN (GPU-initiated networking) complain.
-        if plugin_gave_up(message) or is_of_gin(message):
+        if nccl_says("gave up", message) or nccl_says("of GIN", message):
             return
         if len(self.error_follows_below) >= _MOST_WARNINGS:
             return
@@ -276,7 +274,7 @@ class Evidence:
         self.read_unclaimed(place + message)
         if len(self.trouble) >= _MOST_WARNINGS:
             return
-        if plugin_gave_up(message) and not is_of_gin(message):
+        if nccl_says("gave up", message) and not nccl_says("of GIN", message):
             self.trouble.append(message)
 
     # -- by the first words of a message, as `HANDLERS` has them

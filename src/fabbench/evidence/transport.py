@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fabbench.catalog.paths import PathFact, carrier, path_values
 from fabbench.counters.pasted import PastedCounters
 from fabbench.evidence.first_error import follows
-from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
+from fabbench.evidence.known_errors import by_code, finding, matching_errors, nccl_says
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity, fact_text
@@ -469,7 +469,7 @@ def _unknown_warnings(evidence: Evidence) -> Iterator[tuple[str, int]]:
     facts = _facts_of_causes(evidence)
     for text, times in evidence.warnings.items():
         known = any(each.applies(facts) for each in matching_errors(text))
-        if not known and not plugin_gave_up(text):
+        if not known and not nccl_says("gave up", text):
             yield text, times
 
 
