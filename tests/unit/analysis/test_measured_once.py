@@ -145,7 +145,7 @@ table = st.dictionaries(
 
 CLAIM = re.compile(
     r"(?P<word>faster|slower) (?:at every size|from (?P<low>\d+ \w+)(?: up| to (?P<to>\d+ \w+))"
-    r"|up to (?P<high>\d+ \w+)|at (?P<at>\d+ \w+)(?! sizes))"
+    r"|up to (?P<high>\d+ \w+)|at (?P<at>\d+ (?!of )\w+))"
 )
 
 
