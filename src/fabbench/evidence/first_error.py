@@ -33,19 +33,23 @@ _NEEDED = {text for row in FORMS for text in row["needs"].split("|") if text}
 """One of these is in every line about an error or a death: in small letters, behind a `^`."""
 
 
+@cache
 def pattern_of(form: str) -> re.Pattern[str]:
-    """Return a pattern that finds what a row of a form has; it is compiled when it is used."""
-    rows = [row for row in FORMS if row["form"] == form]
-    patterns = [row["within"].format_map(row) for row in rows]
+    """Return a pattern that finds what a row of a form has; it is compiled when it is used.
+
+    Raise KeyError if there is no such form.
+    """
+    patterns = [row["within"].format_map(row) for row in FORMS if row["form"] == form]
+    if not patterns:
+        raise KeyError(form)
     return lazy("|".join(patterns).replace("<BEFORE>", _BEFORE))
 
 
 def _has(form: str, text: str) -> bool:
     """Return whether a line has a form of the table."""
-    return _compiled(form).search(text) is not None
+    return pattern_of(form).search(text) is not None
 
 
-_compiled = cache(pattern_of)
 _USUAL_END = pattern_of("usual end")
 _OF_STACK = pattern_of("of a stack")
 _CODE = lazy(r' {4}(?! *")')

@@ -289,7 +289,8 @@ class StreamGroup:
         """Take what a program said of its end, if the text ends with it, as the end of a run."""
         errors = self.evidence.errors
         if errors.is_last():
-            self.messages.append(Message("The program", Kind.DIED, errors.first() or errors.hint))
+            last_words = errors.first() or errors.hint
+            self.messages.append(Message("The program", Kind.DIED, last_words))
 
     def is_over(self) -> bool:
         """Return whether what was printed shows the end of a run."""
