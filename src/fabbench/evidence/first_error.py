@@ -15,6 +15,7 @@ an error, take back what stands above. `error_forms.csv` has the forms, each wit
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -35,13 +36,16 @@ _NEEDED = {text for row in FORMS for text in row["needs"].split("|") if text}
 
 @cache
 def pattern_of(form: str) -> re.Pattern[str]:
-    """Return a pattern that finds what a row of a form has; it is compiled when it is used.
-
-    Raise KeyError if there is no such form.
-    """
-    patterns = [row["within"].format_map(row) for row in FORMS if row["form"] == form]
-    if not patterns:
+    """Return a pattern that finds a form of the table; raise KeyError if there is no such form."""
+    rows = [row for row in FORMS if row["form"] == form]
+    if not rows:
         raise KeyError(form)
+    return pattern_of_rows(rows)
+
+
+def pattern_of_rows(rows: Iterable[Mapping[str, str]]) -> re.Pattern[str]:
+    """Return a pattern that finds what any of the rows has; it is compiled when it is used."""
+    patterns = [row["within"].format_map(row) for row in rows]
     return lazy("|".join(patterns).replace("<BEFORE>", _BEFORE))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from unittest.mock import patch
 
 import pytest
 
@@ -27,8 +26,7 @@ def lines_with(text: str) -> frozenset[str]:
 
 def forms(row: Mapping[str, str]) -> Callable[[str], object]:
     """Return what finds the form of a row, by the row alone, in a line."""
-    with patch.object(first_error, "FORMS", [row]):
-        pattern = first_error.pattern_of(row["form"])
+    pattern = first_error.pattern_of_rows([row])
     return pattern.fullmatch if row["form"] == WHOLE_LINES else pattern.search
 
 
