@@ -1,7 +1,7 @@
 """What `fabbench watch` asks hosts of a job besides counters, by a real shell.
 
-NCCL's RAS is a program that plays recordings of it; `rdma` and `nvidia-smi` print what they do in
-public logs.
+NCCL's RAS is a program that plays recordings of it; stand-ins print in the form of `rdma`
+and `nvidia-smi`.
 """
 
 from collections.abc import Iterator

@@ -77,8 +77,8 @@ USUAL = (
     "Job finished",
 )
 GOES_ON = (
-    # A logger's level, of the start of the next program: from a public log of Azure.
-    "[1725144311.697051] [n18:22393:0] tl_cuda_context.c:60 TL_CUDA ERROR failed to initialize x",
+    # A logger's level, of the start of the next program.
+    "[1795563752.830398] [n4:7120:0] tl_cuda_context.c:60 TL_CUDA ERROR failed to initialize x",
     "WARNING: error: no such device, ignoring it",
     "Exception ignored in: <x>\nTraceback (most recent call last):\n  File 'x.py'\nOSError: 9",
 )
