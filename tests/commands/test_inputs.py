@@ -333,6 +333,6 @@ def of_nic(number: int, slow: int = 9) -> str:
         .partition("+ ib_write_bw -d mlx5_3")
     )
     halved = (
-        one.replace("389.30", "195.10").replace("388.70", "194.40").replace("0.741386", "0.370789")
+        one.replace("392.05", "196.05").replace("391.20", "195.60").replace("0.746155", "0.373077")
     )
     return (halved if number == slow else one).replace("mlx5_2", f"mlx5_{number}")
