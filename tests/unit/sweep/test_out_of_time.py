@@ -209,9 +209,12 @@ def test_a_limit_was_enough_if_the_repeat_took_less(
 
 @pytest.mark.parametrize("takes_s", [20, pytest.param(28, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", [0.5, 0.25])
-def test_a_node_that_hangs_now_and_then_is_never_fine(part: float, takes_s: float) -> None:
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 12), marks=pytest.mark.slow)])
+def test_a_node_that_hangs_now_and_then_is_never_fine(
+    part: float, takes_s: float, seeds: range
+) -> None:
     """Its tests that are repeated end in their usual time, or hang again."""
-    for seed in range(12):
+    for seed in seeds:
         cluster = slow_cluster(
             bad_nodes={"node-3": 1.0}, flaky=part, takes_s=takes_s, noise=0.01, seed=seed
         )
