@@ -24,7 +24,7 @@ from fabbench.model.patterns import Match, lazy
 _WATCHDOG = lazy(r"Watchdog caught collective operation timeout: W")
 _WAIT = lazy(
     r"WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<call>\w+)(?:, NumelIn=(?P<elements>\d+))?"
-    r"(?:[^()]{0,200}Timeout\(ms\)=(?P<limit>\d+)\))?(?: ran for (?P<waited>\d+) milli)?"
+    r"(?:[^()]{0,200}Timeout\(ms\)=(?P<limit>\d{1,12})\))?(?: ran for (?P<waited>\d{1,12}) milli)?"
 )
 _REST = lazy(r"^\s*NCCL\((?:SeqNum|OpType)=")
 """What follows where a page wraps a line of the watchdog at its first capital."""
@@ -42,10 +42,10 @@ _HEARTBEAT = lazy(
 )
 """A terminal may have cut the line, so that it does not say whose watchdog."""
 _LAGGARD = lazy(
-    r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+"
-    r"|Ranks? (?P<missed>[\d, ]+) failed to pass monitoredBarrier"
+    r"\[(?P<ranks>\d+(?:, *\d+)*)\] finished collective #\d+, but didn't join collective #\d+"
+    r"|Ranks? (?P<missed>\d+(?:, *\d+)*) failed to pass monitoredBarrier"
 )
-_GLOO = lazy(r"gloo/\S+\] Timed out waiting (?P<limit>\d+)ms for ")
+_GLOO = lazy(r"gloo/\S+\] Timed out waiting (?P<limit>\d{1,12})ms for ")
 _FRAME = lazy(r"distributed_c10d\.py\", line \d+, in (?P<call>[a-z]\w*)")
 """A frame of Python's traceback of a rank that gave up, which names the collective."""
 _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
@@ -253,7 +253,9 @@ class Hangs:
         self._keep_pending(_rank_that_printed(text), state)
 
     def _read_frame(self, text: str, match: Match) -> None:
-        self._called[_rank_that_printed(text)] = match["call"]
+        """Keep the last frame of a rank's traceback inside PyTorch: the innermost comes last."""
+        if len(self._called) < _MOST_RANKS:
+            self._called[_rank_that_printed(text)] = match["call"]
 
     def _read_gloo(self, text: str, match: Match) -> None:
         """Keep what a rank waits for over gloo, which numbers no collectives: 0."""
@@ -444,7 +446,8 @@ class Hangs:
                 yield finding(_RAS_CODES[ras[1]], head, report=report)
 
 
-_READERS: Sequence[tuple[re.Pattern[str], Callable[[Hangs, str, Match], None]]] = (
+_Read: TypeAlias = Callable[[Hangs, str, Match], None]
+_READERS: Sequence[tuple[re.Pattern[str], _Read]] = (
     (_WATCHDOG, Hangs._read_watchdog),  # noqa: SLF001 - its own table
     (_HEARTBEAT, Hangs._read_heartbeat),  # noqa: SLF001
     (_STATUS, Hangs._read_status),  # noqa: SLF001

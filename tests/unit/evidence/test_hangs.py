@@ -180,3 +180,27 @@ def test_processes_of_one_job_know_each_other_and_only_one_that_waits_says_so() 
 def test_a_rank_has_started_what_it_waits_in() -> None:
     waits = RankState(waits_for=4, calls={4: Collective("ALLREDUCE")})
     assert (waits.has_started(4), RankState(started=3).has_started(4)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        watchdog(0, 4).replace("10026", "9" * 600),
+        f"[rank2]: [/w/gloo/buffer.cc:78] Timed out waiting {'9' * 600}ms for recv",
+        "[rank0]: [Rank 0]: Ranks 1, , 2 failed to pass monitoredBarrier in 4000 ms",
+        "[, 3] finished collective #4, but didn't join collective #5",
+    ],
+)
+def test_numbers_that_no_program_prints_are_left_out(line: str) -> None:
+    found = Hangs()
+    found.feed(line)
+    assert found.laggards == {}
+    assert "9999" not in "".join(meanings(found))
+
+
+def test_over_gloo_a_rank_waits_in_the_collective_of_its_traceback() -> None:
+    found = hangs(
+        '[rank2]:   File "torch/distributed/distributed_c10d.py", line 4181, in all_reduce',
+        "[rank2]: RuntimeError: [/w/gloo/buffer.cc:78] Timed out waiting 8000ms for recv operation",
+    )
+    assert meanings(found) == ["Rank 2 waited 8 s in all_reduce."]
