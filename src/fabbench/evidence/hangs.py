@@ -45,7 +45,7 @@ _LAGGARD = lazy(
     r"\[(?P<ranks>\d+(?:, *\d+)*)\] finished collective #\d+, but didn't join collective #\d+"
     r"|Ranks? (?P<missed>\d+(?:, *\d+)*) failed to pass monitoredBarrier"
 )
-_GLOO = lazy(r"gloo/\S+\] Timed out waiting (?P<limit>\d{1,12})ms for ")
+_GLOO = lazy(r"gloo/[^\s\]]{1,99}\] Timed out waiting (?P<limit>\d{1,12})ms for ")
 _FRAME = lazy(r"distributed_c10d\.py\", line \d+, in (?P<call>[a-z]\w*)")
 """A frame of Python's traceback of a rank that gave up, which names the collective."""
 _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
