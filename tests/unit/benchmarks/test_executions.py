@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from string import ascii_letters
 from typing import Any
 
@@ -501,6 +502,16 @@ def test_a_settled_table_says_by_itself_what_is_missing() -> None:
     assert execution("$ toy end=4096", *START, *rows(1024), table=settled).incomplete == ""
 
 
+def test_a_row_whose_bus_bandwidth_has_another_ratio_than_the_others_is_damaged() -> None:
+    layout = (tables.SIZE, Column("algbw", 1e9), Column("busbw", 1e9))
+    ratios = ["1024 10.00 17.50", "2048 20.00 35.00", "4096 40.00 40.00", "8192 80.00 140.00"]
+    table = toy(says=lambda text, _: stated(text, layout))
+    record = execution("begin", *ratios, table=table)
+    assert (sizes(record), [row.line for row in record.damaged]) == ([1024, 2048, 8192], [4])
+    settled = replace(table, settle=lambda found: found.rows)  # it has a formula of its own
+    assert execution("begin", *ratios, table=settled).damaged == []
+
+
 # ---------------------------------------------------------------- several executions
 
 
@@ -509,14 +520,14 @@ def test_points_of_two_processes_stand_in_the_order_of_their_lines() -> None:
     for process in (one, other):
         process.line(TITLE)
         process.line(NAMES)
-    for number, (process, size) in enumerate([(other, 1024), (one, 2048), (other, 4096)]):
+    for number, (process, size) in enumerate([(other, 1024), (one, 4096), (other, 2048)]):
         process.number = 10 + number
         (row,) = rows(size)
         process.line(row)
     opened = [one.reader.execution, other.reader.execution]
     record = Record(benchmark="toy", damaged=[Damaged(30, "late"), Damaged(2, "early")])
     join_processes(record, [each for each in opened if each is not None])
-    assert sizes(record) == [1024, 2048, 4096]
+    assert sizes(record) == [1024, 4096, 2048]
     assert [row.line for row in record.damaged] == [2, 30]
     assert record.findings == []
 

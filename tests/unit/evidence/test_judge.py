@@ -595,6 +595,26 @@ def test_what_explains_the_first_error_comes_first_and_else_that_error_is_the_ca
     assert [(each.code, each.line) for each in log.findings] == first
 
 
+@pytest.mark.parametrize(
+    ("said", "hint", "shown"), [(STRANGE, "A hint", STRANGE), ("", "A hint", "A hint"), ("", "", "")]
+)
+def test_a_log_has_the_first_error_or_else_words_of_one(said: str, hint: str, shown: str) -> None:
+    assert judge(whole(first_error=said, hint=hint), source="x").said == shown
+
+
+def test_another_run_on_the_same_nodes_is_said() -> None:
+    log = judge(whole(), source="x", ending=Ending(status=0, neighbors=("node-7",)))
+    (found,) = log.findings
+    assert (found.code, "node-7" in found.meaning) == ("neighbor", True)
+
+
+@pytest.mark.parametrize(("finished", "said"), [(None, ["followed"]), (True, [])])
+def test_what_followed_is_said_where_no_end_is_shown(
+    finished: bool | None, said: Sequence[str]
+) -> None:
+    assert codes(judge(whole(finished=finished, followed="And then?"), source="x")) == said
+
+
 def test_what_did_not_die_has_no_first_error() -> None:
     assert judge(whole(first_error=STRANGE, hint="A hint"), source="x").findings == ()
 

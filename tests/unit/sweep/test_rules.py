@@ -81,6 +81,20 @@ def test_three_tests_beyond_tolerance_and_noise_are_faster_than_most(
     assert bool(found.contradiction) is bool(said)
 
 
+def test_of_many_tests_three_that_are_faster_count() -> None:
+    fast = evenly(1.2, [(0, 1), (2, 3), (4, 5)])
+    readings = readings_of([*evenly(), *evenly(), *fast])
+    found = said_of(readings, bad=HEALTHY, noise=0.02, groups=None)
+    assert found.contradiction.startswith("3 of 59 tests are 1.2x faster")
+
+
+@pytest.mark.parametrize(("bad", "spread"), [(0, 0.02), (4, 0.02), (5, 0.0)])
+def test_the_noise_is_told_if_five_healthy_tests_measured_it(bad: int, spread: float) -> None:
+    """Of the healthy nodes among eight, 28, 6 and 3 tests."""
+    beliefs = [1.0] * bad + [0.0] * (8 - bad)
+    assert said_of(readings_of(evenly()), bad=beliefs, noise=0.02, groups=None).spread == spread
+
+
 def test_of_few_tests_one_that_is_faster_counts() -> None:
     """Two of four nodes are slow: the other two have one test, and the rest is typical."""
     speeds = [((0, 1), 1.2), *evenly(pairs=[(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])]
