@@ -529,8 +529,9 @@ def _if_all_wait(groups: Groups, waiting: Sequence[Group]) -> str:
     They are, as far as a log shows it, if several wait in one group, from rank 0 on without a gap.
     """
     (group, *others) = waiting
-    ranks = sorted(_ranks_that_wait(groups[group]))
-    if others or len(ranks) < 2 or ranks != [*range(len(ranks))]:
+    ranks = _ranks_that_wait(groups[group])
+    has_gap = ranks != set(range(len(ranks)))
+    if others or has_gap or len(ranks) == 1:
         return ""
     return f" If these are all ranks, none is behind: {_STANDS_STILL}."
 
