@@ -398,7 +398,7 @@ class Hangs:
             "collective-timeout",
             self.line,
             waits="; ".join(sentences[:_MOST_WAITS]),
-            late=behind.sentence,
+            late=behind.sentence or _if_all_wait(groups, waiting),
             whom=behind.whom,
         )
         if self.may_go_on and not behind.sentence:  # a dump of a job that may be healthy
@@ -497,6 +497,7 @@ class Behind(NamedTuple):
 
 _NOBODY = Behind(sentence="", whom="the ranks that are not named")
 _PROGRAM = "the program differs between ranks, it is not the network"
+_STANDS_STILL = "what carries their data stands still, network or GPU"
 
 
 def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[int]) -> Behind:
@@ -520,6 +521,19 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
         lasts = listed(sorted(numbers))
         return Behind(f" {who} had not started it (the last: {lasts}).", who.lower())
     return _NOBODY
+
+
+def _if_all_wait(groups: Groups, waiting: Sequence[Group]) -> str:
+    """Return what it means that nobody is behind, if all ranks that are known may be all there are.
+
+    They are, as far as a log shows it, if several wait in one group, from rank 0 on without a gap.
+    """
+    (group, *others) = waiting
+    ranks = _ranks_that_wait(groups[group])
+    has_gap = ranks != set(range(len(ranks)))
+    if others or has_gap or len(ranks) == 1:
+        return ""
+    return f" If these are all ranks, none is behind: {_STANDS_STILL}."
 
 
 def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
@@ -570,12 +584,11 @@ def _different_names(groups: Groups) -> Iterator[Behind]:
                 yield _different_calls(calls, f"number {number} of {name}")
 
 
-Waiting: TypeAlias = Sequence[Group]
 Busy: TypeAlias = Mapping[int, Group]
 """Rank → the group that it waits in."""
 
 
-def _crossed_waits(groups: Groups, waiting: Waiting, busy: Busy) -> Behind:
+def _crossed_waits(groups: Groups, waiting: Sequence[Group], busy: Busy) -> Behind:
     """Return that ranks for which one group waits wait themselves in another group, if they do.
 
     Where two groups wait so for each other, ranks called them in another order: a deadlock of the

@@ -122,7 +122,7 @@ def test_a_heartbeat_without_a_queue_names_the_rank_that_printed_it(more: str) -
 def test_what_all_ranks_started_accuses_none() -> None:
     found = hangs(watchdog(0, 4), watchdog(1, 4), status(0, 4, 3, at=4), status(1, 4, 3, at=4))
     (finding,) = found.findings()
-    assert finding.meaning.endswith("of process group tp.")
+    assert "of process group tp. If these are all ranks, none is behind" in finding.meaning
     assert "not named" in (finding.advice or "")
 
 
@@ -204,3 +204,15 @@ def test_over_gloo_a_rank_waits_in_the_collective_of_its_traceback() -> None:
         "[rank2]: RuntimeError: [/w/gloo/buffer.cc:78] Timed out waiting 8000ms for recv operation",
     )
     assert meanings(found) == ["Rank 2 waited 8 s in all_reduce."]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "are_all"), [((0, 1, 2), True), ((0, 2), False), ((1, 2), False), ((0,), False)]
+)
+def test_if_all_ranks_wait_nobody_is_behind(ranks: tuple[int, ...], *, are_all: bool) -> None:
+    waits = (
+        f"[rank{rank}]: [/w/gloo/buffer.cc:78] Timed out waiting 8000ms for recv operation"
+        for rank in ranks
+    )
+    (meaning,) = meanings(hangs(*waits))
+    assert ("none is behind" in meaning) == are_all
