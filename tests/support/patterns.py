@@ -217,15 +217,15 @@ def _add_tabled(notes: _Notes) -> None:
     from fabbench.evidence import known_errors
 
     place = "evidence/known_errors.py"
-    records = (*known_errors.fatal_texts(), *known_errors.by_code().values())
-    for record in records:
-        for pattern in record.expressions:
-            notes.state(pattern, 0, place, "search")
+    of_deaths = (each for text in known_errors.fatal_texts() for each in text.expressions)
+    of_causes = (each for error in known_errors.by_code().values() for each in error.expressions)
+    for pattern in (*of_deaths, *of_causes):
+        notes.state(pattern, 0, place, "search")
     for path in (*PACKAGE.glob("launchers/*/*.toml"), *PACKAGE.glob("remote/*.toml")):
         place = str(path.relative_to(PACKAGE))
-        for message in tomllib.loads(path.read_text("utf-8")).get("message", ()):
-            if "pattern" in message:
-                notes.state(message["pattern"], _OF_TABLES, place, "search")
+        for record in tomllib.loads(path.read_text("utf-8")).get("message", ()):
+            if "pattern" in record:
+                notes.state(record["pattern"], _OF_TABLES, place, "search")
 
 
 if __name__ == "__main__":
