@@ -113,7 +113,8 @@ _WRAPPED_AT = ("W", "Work")
 
 def is_sign(text: str) -> bool:
     """Return whether a line says something of ranks that wait, or of a report on them."""
-    return any(sign.search(text) for _, sign in _INDEX.possible(text))
+    possible = _INDEX.possible(text)
+    return any(sign.search(text) for _, sign in possible)
 
 
 # -- what is known

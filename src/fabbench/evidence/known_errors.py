@@ -102,8 +102,9 @@ def _fatal_patterns() -> Index[FatalText]:
 
 def first_fatal_text(line: str) -> tuple[int, FatalText] | None:
     """Return where the first fatal text of a line begins, and the first record that has it."""
-    found = [(match.start(), text) for match, text in _found(_fatal_patterns(), line)]
-    return min(found, key=itemgetter(0), default=None)
+    found = _found(_fatal_patterns(), line)
+    places = [(match.start(), text) for match, text in found]
+    return min(places, key=itemgetter(0), default=None)
 
 
 def _found(patterns: Index[ValueT], line: str) -> Iterator[tuple[Match, ValueT]]:
@@ -375,7 +376,8 @@ def nccl_says(what: str, message: str) -> bool:
     In healthy runs, too, plugins give up on some protocols; what is of GIN is not of the network;
     what is harmless stands behind its file and line.
     """
-    return any(said == what for _, said in _found(_patterns_of_nccl(), message))
+    found = _found(_patterns_of_nccl(), message)
+    return any(said == what for _, said in found)
 
 
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same
