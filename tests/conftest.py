@@ -112,6 +112,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what collection made: it stays to the end."""
     gc.enable()
+    gc.set_threshold(100_000, 20, 20)  # as the command line does
     gc.freeze()
 
 

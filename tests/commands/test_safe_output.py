@@ -43,14 +43,12 @@ ALL = "".join(PAYLOADS.values())
 """All of them at once: what one of them hides, another one must not let through."""
 NAME = "x\nFORGED\n::add-mask::e"
 """The name of a file, a run or anything else: no line begins with a part of it."""
+EACH = [pytest.param(text, id=name, marks=pytest.mark.slow) for name, text in PAYLOADS.items()]
 HOSTILE = pytest.mark.parametrize(
-    "payload",
-    [
-        pytest.param(ALL, id="all"),
-        pytest.param(NAME, id="name"),
-        *(pytest.param(text, id=name, marks=pytest.mark.slow) for name, text in PAYLOADS.items()),
-    ],
+    "payload", [pytest.param(ALL, id="all"), pytest.param(NAME, id="name"), *EACH]
 )
+PLANTED = pytest.mark.parametrize("payload", [pytest.param(ALL, id="all"), *EACH])
+"""In a log, a name of several lines is but a line that forges one, as one of the payloads is."""
 RENDERED = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 TAGS = {"h3", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "p"}
 
@@ -76,7 +74,7 @@ def run(*words: str | Path) -> str:
     return done.stdout + done.stderr
 
 
-@HOSTILE
+@PLANTED
 def test_what_a_log_says(tmp_path: Path, payload: str) -> None:
     files = []
     for name, text in logs(payload):

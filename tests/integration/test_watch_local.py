@@ -1,6 +1,7 @@
 """``fabbench watch`` on this machine: a real shell and real traffic over the loopback."""
 
 import contextlib
+import ctypes
 import itertools
 import json
 import os
@@ -33,6 +34,21 @@ COMMAND = (sys.executable, "-m", "fabbench", "watch", "--on", "local", "--store"
 CHUNK = bytes(1 << 20)
 PACE = 100e6
 """Bytes per second."""
+NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET of <sched.h>; Python has it since 3.12."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_network() -> Iterator[None]:
+    """With root, these tests have a loopback of their own: others use the machine's NICs."""
+    kernel = ctypes.CDLL(None)
+    with Path("/proc/thread-self/ns/net").open() as of_machine:
+        is_own = kernel.unshare(NEW_NETWORK) == 0
+        if is_own:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        yield
+        if is_own:
+            assert kernel.setns(of_machine.fileno(), NEW_NETWORK) == 0
 
 
 class Sender:

@@ -217,11 +217,10 @@ def _add_tabled(notes: _Notes) -> None:
     from fabbench.evidence import known_errors
 
     place = "evidence/known_errors.py"
-    for pattern, _ in known_errors._fatal_expressions():
+    of_deaths = (each for text in known_errors.fatal_texts() for each in text.expressions)
+    of_causes = (each for error in known_errors.by_code().values() for each in error.expressions)
+    for pattern in (*of_deaths, *of_causes):
         notes.state(pattern, 0, place, "search")
-    for error in known_errors.by_code().values():
-        for pattern in error.patterns:
-            notes.state(pattern, 0, place, "search")
     for path in (*PACKAGE.glob("launchers/*/*.toml"), *PACKAGE.glob("remote/*.toml")):
         place = str(path.relative_to(PACKAGE))
         for record in tomllib.loads(path.read_text("utf-8")).get("message", ()):

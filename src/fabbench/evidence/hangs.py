@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.evidence.first_error import printed_before
 from fabbench.evidence.known_errors import finding
-from fabbench.model.literals import prefilter
+from fabbench.model.literals import Index
 from fabbench.model.log import Finding, Severity
 from fabbench.model.mappings import map_values
 from fabbench.model.messages import counted, listed
@@ -100,7 +100,7 @@ _SIGNS = (
     _DETAIL,
     _RAS_ROW,
 )
-_FILTER = prefilter(sign.pattern for sign in _SIGNS)
+_INDEX = Index((sign.pattern, sign) for sign in _SIGNS)
 _MOST_DETAILS = 6
 """Lines of a report that a finding quotes."""
 _MOST_WAITS = 3
@@ -113,9 +113,8 @@ _WRAPPED_AT = ("W", "Work")
 
 def is_sign(text: str) -> bool:
     """Return whether a line says something of ranks that wait, or of a report on them."""
-    if not _FILTER.search(text):
-        return False
-    return any(sign.search(text) for sign in _SIGNS)
+    possible = _INDEX.possible(text)
+    return any(sign.search(text) for _, sign in possible)
 
 
 # -- what is known
@@ -218,7 +217,7 @@ class Hangs:
         if self._wrapped and _REST.search(text):  # the rest of a watchdog's line
             text = self._wrapped + text.strip()
         self._wrapped = ""
-        if not _FILTER.search(text):
+        if not _INDEX.possible(text):
             return
         for sign, read in _READERS:
             match = sign.search(text)

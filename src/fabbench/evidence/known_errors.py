@@ -21,9 +21,9 @@ import msgspec
 from fabbench.evidence.first_error import kind_of_error
 from fabbench.model import records
 from fabbench.model.errors import Fault, gravest
-from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
+from fabbench.model.literals import Index, required_literals
 from fabbench.model.log import Facts, Finding, Log, Outcome, Severity, fact_text
-from fabbench.model.mappings import gathered
+from fabbench.model.mappings import ValueT
 from fabbench.model.messages import quoted, single_spaced
 from fabbench.model.patterns import Match, expand, lazy
 
@@ -95,27 +95,25 @@ def fatal_texts() -> tuple[FatalText, ...]:
 
 
 @cache
-def _fatal_expressions() -> Sequence[tuple[str, FatalText]]:
+def _fatal_patterns() -> Index[FatalText]:
     """Return the expressions of all fatal texts, each with its record."""
-    return [(each, text) for text in fatal_texts() for each in text.expressions]
+    return Index((each, text) for text in fatal_texts() for each in text.expressions)
 
 
 def first_fatal_text(line: str) -> tuple[int, FatalText] | None:
     """Return where the first fatal text of a line begins, and the first record that has it."""
-    matches = ((_match(expression, line), text) for expression, text in _fatal_expressions())
-    found = [(match.start(), text) for match, text in matches if match]
-    return min(found, key=itemgetter(0), default=None)
+    found = _found(_fatal_patterns(), line)
+    places = [(match.start(), text) for match, text in found]
+    return min(places, key=itemgetter(0), default=None)
 
 
-def _match(pattern: str, line: str) -> Match | None:
-    # Few lines have the texts that a match needs: only with these is the pattern compiled.
-    return _compiled(pattern).search(line) if may_match(pattern, line) else None
-
-
-@cache
-def _fatal_filter() -> re.Pattern[str]:
-    """Return a pattern that is in every line with a fatal text; most lines have none of both."""
-    return prefilter(expression for expression, _ in _fatal_expressions())
+def _found(patterns: Index[ValueT], line: str) -> Iterator[tuple[Match, ValueT]]:
+    """Yield the matches in a line, each with what its pattern stands for."""
+    # Few lines have the texts that a match needs: only with these is a pattern compiled.
+    for pattern, value in patterns.possible(line):
+        match = _compiled(pattern).search(line)
+        if match is not None:
+            yield match, value
 
 
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level.
@@ -201,11 +199,9 @@ def by_cause(failures: Sequence[str]) -> list[str]:
 
 def fatal_message(text: str) -> Message | None:
     """Return the message that begins with a line; None if the line shows no end of a run."""
-    # Tables may quote such a text, and sentences, which have words before it.
-    if not _fatal_filter().search(text) or "\t" in text or _CELLS.fullmatch(text):
-        return None
     first = first_fatal_text(text)
-    if first is None:
+    # Tables may quote such a text, and sentences, which have words before it.
+    if first is None or "\t" in text or _CELLS.fullmatch(text):
         return None
     start, known = first
     if not _PREFIX.fullmatch(text, 0, start):
@@ -267,15 +263,15 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     examples: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
 
-    def shown_by(self, line: str) -> bool:
-        """Return whether a line shows this cause."""
-        if any(text in line for text in self.texts):
-            return True
-        return any(_match(pattern, line) for pattern in self.patterns)
+    @property
+    def expressions(self) -> list[str]:
+        """The texts and the patterns, all as patterns."""
+        return [*map(re.escape, self.texts), *self.patterns]
 
-    def is_shown_by_reason(self, text: str) -> bool:
-        """Return whether a reason of a failure shows it, where not every line may."""
-        return _REASON_ONLY in self.marks and self.shown_by(text)
+    @property
+    def is_of_reasons(self) -> bool:
+        """Whether it is looked for in the reasons of failures alone, and not in every line."""
+        return _REASON_ONLY in self.marks
 
     def applies(self, facts: Facts) -> bool:
         """Return whether the facts allow it as a cause."""
@@ -286,7 +282,7 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def severity(self) -> Severity:
         """The one among its marks, else a warning; what only reasons show is an error."""
-        if _REASON_ONLY in self.marks:
+        if self.is_of_reasons:
             return Severity.ERROR
         return next((each for each in Severity if each.value in self.marks), Severity.WARNING)
 
@@ -328,20 +324,17 @@ def by_code() -> dict[str, KnownError]:
 
 
 @cache
-def _causes_in_lines() -> Sequence[KnownError]:
-    """Return what is looked for in every line."""
-    known = by_code().values()
-    return [error for error in known if _REASON_ONLY not in error.marks]
+def _patterns_of_causes(*, of_reasons: bool) -> Index[str]:
+    """Return what is looked for in every line, or in reasons alone, with the codes of causes."""
+    known = (error for error in by_code().values() if error.is_of_reasons == of_reasons)
+    return Index((each, error.code) for error in known for each in error.expressions)
 
 
-@cache
-def _by_needed_text() -> Mapping[str, Sequence[int]]:
-    """Return texts → the positions of the causes that need one of them in a line."""
-    return gathered(
-        (text, position)
-        for position, error in enumerate(_causes_in_lines())
-        for text in set(error.texts).union(*map(needed_texts, error.patterns))
-    )
+def _shown_by(text: str, *, of_reasons: bool = False) -> Sequence[KnownError]:
+    """Return the causes that a text shows, in the order of the file."""
+    found = _found(_patterns_of_causes(of_reasons=of_reasons), text)
+    codes = dict.fromkeys(code for _, code in found)
+    return [by_code()[code] for code in codes]
 
 
 def finding(code: str, line: str = "", **words: object) -> Finding:
@@ -355,8 +348,7 @@ def findings_of(reasons: Iterable[str], facts: Facts = MappingProxyType({})) -> 
     Besides what any line may show, what is looked for only in reasons.
     """
     for text in reasons:
-        shown = [*matching_errors(text)]
-        shown += (error for error in by_code().values() if error.is_shown_by_reason(text))
+        shown = (*matching_errors(text), *_shown_by(text, of_reasons=True))
         yield from (error.finding(text) for error in shown if error.applies(facts))
 
 
@@ -372,25 +364,26 @@ def nccl_messages() -> tuple[NcclMessage, ...]:
     return records.load("fabbench.evidence", "nccl_messages.toml", NcclMessage)
 
 
+@cache
+def _patterns_of_nccl() -> Index[str]:
+    """Return the patterns of the messages, each with what it says."""
+    return Index((each.pattern, each.says) for each in nccl_messages())
+
+
 def nccl_says(what: str, message: str) -> bool:
     """Return whether a message says that: `gave up` of a network plugin, `of GIN` or `harmless`.
 
     In healthy runs, too, plugins give up on some protocols; what is of GIN is not of the network;
     what is harmless stands behind its file and line.
     """
-    known = (each.pattern for each in nccl_messages() if each.says == what)
-    return any(_match(pattern, message) for pattern in known)
+    found = _found(_patterns_of_nccl(), message)
+    return any(said == what for _, said in found)
 
 
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same
 def matching_errors(text: str) -> Sequence[KnownError]:
     """Return the known errors that a line shows; usually none."""
-    # Few texts are searched for in every line, the patterns only where one of these is found.
-    needed = _by_needed_text()
-    by_word = [positions for word, positions in needed.items() if word in text]
-    known = _causes_in_lines()
-    possible = sorted(set().union(*by_word))
-    return [known[position] for position in possible if known[position].shown_by(text)]
+    return _shown_by(text)
 
 
 _STATUS = lazy(r"(?:\[|# )exit status: (\d{1,9})\]?")

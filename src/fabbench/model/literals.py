@@ -1,15 +1,17 @@
-"""Which texts every match of a regular expression contains: a cheap filter before it."""
+"""Which texts every match of a regular expression contains: most lines have none of them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from fabbench.model.mappings import ValueT, gathered
 
 _LONG_ENOUGH = 12
 """Characters from which on a literal is rare in any log: then fewer literals are better."""
-_RAREST_FIRST = "JqQzZXjKkvxYwybgfhpHmVudWcDUGBFlMOPASEIRTLNCsrtoaine 0123456789:.-_"
-"""Characters of logs; where a search begins with rare ones, it ends early most often."""
+_RAREST_FIRST = "JqQzZXjKkvxYwybgfhpHmVudWcDUGBFlMOPASEIRTLNCsrtoaine()=,/[] 0123456789:.-_"
+"""Characters of logs: most lines have none of the first ones."""
 
 _MORE_SPELLINGS = frozenset("iks")
 """Letters that `re.IGNORECASE` also finds as letters beyond ASCII."""
@@ -43,29 +45,32 @@ def needed_texts(pattern: str) -> frozenset[str]:
 
     They are as they stand in the match, so that no pattern must be compiled to look for them.
     """
-    needed = required_literals(pattern)
-    if needed is None or any(literal.any_case for literal in needed):
-        return frozenset({""})
-    return frozenset(literal.text for literal in needed)
+    needed = required_literals(pattern) or {Literal("")}
+    return frozenset(text for literal in needed for text in _as_they_stand(literal))
 
 
-def may_match(pattern: str, text: str) -> bool:
-    """Return whether a text has what every match of a pattern needs."""
-    return any(needed in text for needed in needed_texts(pattern))
+class Index(Generic[ValueT]):
+    """Many patterns, each with what it stands for: finds those that a text may match."""
 
+    def __init__(self, patterns: Iterable[tuple[str, ValueT]]) -> None:
+        self._patterns = [*patterns]
+        self._by_rarest = gathered(
+            (_rarest(needed), (needed, position))
+            for position, (pattern, _) in enumerate(self._patterns)
+            for needed in needed_texts(pattern)
+        )
 
-def prefilter(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that is found in every text in which one of the patterns is.
-
-    It consists of literals, and is a fast way to see that a text has none of the patterns.
-    """
-    literals: set[Literal] = set()
-    for pattern in patterns:
-        needed = required_literals(pattern)
-        if needed is None:
-            return re.compile("")  # found in every text: nothing can be ruled out
-        literals |= needed
-    return re.compile(_alternation(literals))
+    def possible(self, text: str) -> list[tuple[str, ValueT]]:
+        """Return the patterns that a text may match, in their order; mostly none."""
+        # Most texts have few of the rare characters: all other patterns are ruled out at once.
+        positions = {
+            position
+            for rarest, needing in self._by_rarest.items()
+            if rarest in text
+            for needed, position in needing
+            if needed in text
+        }
+        return [self._patterns[position] for position in sorted(positions)]
 
 
 class _Needed:
@@ -155,40 +160,22 @@ def _rarity(literals: frozenset[Literal]) -> tuple[int, int, int]:
     return min(shortest, _LONG_ENOUGH), -len(literals), shortest
 
 
-def _alternation(literals: Iterable[Literal]) -> str:
-    """Return a pattern that finds the literals, each from its rarest character on.
-
-    Each alternative begins with one character: where none of these is, such a pattern finds
-    nothing, and fast. What stands before it is checked backwards from the end of the literal.
-    """
-    alternatives: list[str] = []
-    rests: dict[str, list[str]] = {}  # rarest character → patterns of what follows it
-    for text, any_case in sorted(literals):
-        if any_case:
-            alternatives += _spellings(text)
-            continue
-        rarest = min(text, key=_RAREST_FIRST.find)
-        before, _, after = text.partition(rarest)
-        rest = re.escape(after)
-        if before:
-            rest += f"(?<={re.escape(text)})"
-        rests.setdefault(rarest, []).append(rest)
-    for rarest, endings in rests.items():
-        either = "|".join(endings)
-        alternatives.append(f"{re.escape(rarest)}(?:{either})")
-    return "|".join(alternatives)
+def _rarest(characters: Iterable[str]) -> str:
+    """Return the character that the fewest lines have; empty if there are none."""
+    return min(characters, key=_RAREST_FIRST.find, default="")
 
 
-def _spellings(text: str) -> Iterator[str]:
-    """Yield patterns of a text in any case: one for each spelling of its first letter."""
-    first = text[0]
-    if not first.isascii() or first.lower() in _MORE_SPELLINGS:  # more than upper and lower case
-        yield f"(?i:{re.escape(text)})"
-        return
-    rest = re.escape(text[1:])
-    spellings = {first.lower(), first.upper()}
-    for spelling in sorted(spellings):
-        yield f"{re.escape(spelling)}(?i:{rest})"
+def _as_they_stand(literal: Literal) -> tuple[str, ...]:
+    """Return texts of which every spelling of a literal contains one: itself, or its letter."""
+    if not literal.any_case:
+        return (literal.text,)
+    letters = filter(_has_few_spellings, literal.text)
+    rarest = _rarest(letters)
+    return rarest.lower(), rarest.upper()
+
+
+def _has_few_spellings(character: str) -> bool:
+    return character.isascii() and character.lower() not in _MORE_SPELLINGS
 
 
 @cache

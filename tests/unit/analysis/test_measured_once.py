@@ -4,6 +4,7 @@ import math
 import random
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from statistics import stdev
 
@@ -29,6 +30,7 @@ DRAWS = pytest.mark.parametrize("draws", [20, pytest.param(60, marks=pytest.mark
 LARGEST = 256 * MB
 
 
+@cache
 def executions(name: str) -> list[dict[int, float]]:
     return [{size: math.exp(value) for size, value in each.items()} for each in recorded(name)]
 

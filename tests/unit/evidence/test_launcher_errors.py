@@ -44,12 +44,19 @@ def test_a_text_that_ends_a_run_is_a_failure(text: FatalText, line: str) -> None
         assert log.reason == f"{text.source} reported: {words}"
 
 
-@pytest.mark.parametrize(
-    "prefix", ["", "node1: ", "[1,3]<stderr>:", "2026-11-25T01:02:03Z ", "12: ", "node1 | "]
-)
-def test_a_table_is_never_ok_with_such_a_text_above_or_below(prefix: str) -> None:
+PREFIXES = ("", "node1: ", "[1,3]<stderr>:", "2026-11-25T01:02:03Z ", "12: ", "node1 | ")
+
+
+@pytest.mark.parametrize("every", [len(PREFIXES), pytest.param(1, marks=pytest.mark.slow)])
+def test_a_table_is_never_ok_with_such_a_text_above_or_below(every: int) -> None:
+    """Each text behind one of the prefixes in turn; by night behind each of them."""
     table = TABLES["osu"]
-    for text in (prefix + line for line in STARTED):
+    texts = [
+        prefix + line
+        for number, line in enumerate(STARTED)
+        for prefix in PREFIXES[number % every :: every]
+    ]
+    for text in texts:
         for whole in (f"{table}\n{text}\n", f"{text}\n{table}\n"):
             outcomes = [log.outcome for log in read(whole) if log.benchmark]
             assert outcomes in ([Outcome.FAILED], [Outcome.TIMEOUT]), text

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -94,10 +95,16 @@ def contents(logs: Iterable[Log]) -> list[object]:
     ]
 
 
+@cache
+def whole_contents(path: Path) -> list[object]:
+    """What the logs of a file tell, without a prefix."""
+    return contents(parse(path.read_text().rstrip("\n")))
+
+
 def check(form: str, path: Path) -> None:
     lines = path.read_text().rstrip("\n").split("\n")
     logs = parse(behind(form, lines))
-    assert contents(logs) == contents(parse("\n".join(lines)))
+    assert contents(logs) == whole_contents(path)
     assert all(log.points for log in logs)
 
 
@@ -123,8 +130,7 @@ def test_logs_of_every_benchmark_read_the_same_behind_a_prefix(form: str) -> Non
 def test_what_pages_and_editors_make_of_a_log_is_undone(copy: str) -> None:
     for path in (*SMALL, *OTHERS):
         text = path.read_text()
-        expected, found = contents(parse(text)), contents(parse(COPIES[copy](text)))
-        assert found == expected, path
+        assert contents(parse(COPIES[copy](text))) == whole_contents(path), path
 
 
 @pytest.mark.slow
@@ -225,7 +231,7 @@ def test_ansible_says_a_programs_output_twice_and_it_is_read_once(path: Path) ->
     lines, alone = whole.split("\n"), f'ok: [gpu01] => {{\n    "stdout": {json.dumps(whole)}'
     twice = f'{alone},\n    "stdout_lines": [\n{behind("ansible stdout_lines", lines)}    ]\n}}\n'
     for text in (twice, alone + "\n}\n") if path.parent == CORPUS / "nccl" else (twice,):
-        assert contents(parse(text)) == contents(parse(whole))
+        assert contents(parse(text)) == whole_contents(path)
 
 
 def test_nothing_is_learned_from_a_row_that_debug_text_tore() -> None:

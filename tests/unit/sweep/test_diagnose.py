@@ -9,7 +9,7 @@ from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import all_pairs, single
 from tests.support.simulated_sweeps import Cluster, blocks, named
-from tests.support.tiers import sampled
+from tests.support.tiers import sampled, seeds
 
 if TYPE_CHECKING:
     from fabbench.sweep.values import Round, SweepResult
@@ -70,7 +70,7 @@ def test_nodes_behind_slow_paths_are_groups_and_not_bad(
 
 
 @pytest.mark.parametrize("sizes", [(5, 3), (4, 4), (8, 4), (3, 3, 3)])
-@pytest.mark.parametrize("seed", range(3))
+@seeds(1, 3)
 def test_a_path_that_the_tests_of_a_round_share_is_slow_and_no_node(
     sizes: tuple[int, ...], seed: int
 ) -> None:
@@ -104,7 +104,7 @@ def test_an_older_type_is_a_group_and_not_bad() -> None:
             {"tails": "skewed", "noise": 0.08},
             {"tails": "t3"},
         ],
-        every=2,
+        every=4,
     ),
 )
 def test_nobody_is_accused_of_what_happens_to_all(more: dict[str, Any]) -> None:

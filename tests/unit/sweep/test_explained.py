@@ -26,6 +26,7 @@ from fabbench.sweep.values import (
     SweepTest,
 )
 from tests.support.simulated_sweeps import TYPICAL, Cluster, blocks, named
+from tests.support.tiers import seeds
 
 EIGHT = named(8)
 
@@ -66,9 +67,7 @@ def is_explained(nodes: tuple[str, ...], said: Diagnosis, *, crossing: bool) -> 
 
 
 @pytest.mark.parametrize("planned", [True, False])
-@pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))]
-)
+@seeds(4, 60)
 def test_each_slow_or_failed_test_is_explained(seed: int, planned: bool) -> None:
     cluster = drawn(seed)
     if planned:
@@ -356,17 +355,17 @@ def test_a_node_that_is_slow_once_with_several_partners_is_no_chance() -> None:
 
 
 @pytest.mark.parametrize("count", [8, 9, 16])
-def test_of_three_types_no_node_is_bad(count: int) -> None:
+@seeds(1, 4)
+def test_of_three_types_no_node_is_bad(count: int, seed: int) -> None:
     nodes = named(count)
     a_third = count // 3
     types = dict.fromkeys(nodes[:a_third], 0.7) | dict.fromkeys(nodes[a_third : 2 * a_third], 0.4)
-    for seed in range(4):
-        cluster = Cluster(nodes, types=types, noise=0.05, seed=seed)
-        planner = DiagnosePlanner(nodes, METRICS["busbw"], seed=seed)
-        readings, _ = cluster.carried_out(planner)
-        said = diagnosis(readings, fit(readings))
-        assert not said.suspects
-        assert said.status is Exit.UNTRUSTED
+    cluster = Cluster(nodes, types=types, noise=0.05, seed=seed)
+    planner = DiagnosePlanner(nodes, METRICS["busbw"], seed=seed)
+    readings, _ = cluster.carried_out(planner)
+    said = diagnosis(readings, fit(readings))
+    assert not said.suspects
+    assert said.status is Exit.UNTRUSTED
 
 
 RAILS = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")

@@ -11,6 +11,7 @@ from fabbench.sweep.planner import all_pairs
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import Diagnosis, SweepOutcome, SweepResult
 from tests.support.simulated_sweeps import Cluster, blocks, named
+from tests.support.tiers import seeds
 
 NODES = named(17)
 
@@ -34,11 +35,11 @@ def by_chance(seed: int) -> Diagnosis:
     return analyze(readings)
 
 
-def test_slow_tests_by_chance_make_no_groups() -> None:
-    for seed in range(12):
-        said = by_chance(seed)
-        assert (said.groups, said.slow_path, said.suspects) == ([], False, [])
-        assert said.status is Exit.UNTRUSTED
+@seeds(4, 12)
+def test_slow_tests_by_chance_make_no_groups(seed: int) -> None:
+    said = by_chance(seed)
+    assert (said.groups, said.slow_path, said.suspects) == ([], False, [])
+    assert said.status is Exit.UNTRUSTED
 
 
 def test_groups_have_figures_where_tests_measured_several_things() -> None:

@@ -1,9 +1,7 @@
 """Nodes as the API lists them: what they have, what is free, and what is wrong with them."""
 
 import dataclasses
-import itertools
 import json
-import sys
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +22,7 @@ from fabbench.launchers.kubernetes.nodes import (
 from fabbench.model.errors import MachineError
 from fabbench.report.table import to_markdown
 from tests.support.golden import GOLDEN, assert_golden
+from tests.support.growth import calls
 from tests.support.pod_objects import EFA, FOLDER, GPU, NODES, POD, node_object, pod_object
 
 PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
@@ -218,13 +217,7 @@ def test_thousands_of_nodes_are_read_and_checked_in_one_pass() -> None:
     def spent(count: int) -> int:
         nodes = [node_object("p5", f"n{number}") for number in range(count)]
         pods = [pod_object(f"n{number % count}", {EFA: "1"}) for number in range(3 * count)]
-        calls = itertools.count()
-        sys.setprofile(lambda *_: next(calls))
-        try:
-            check_nodes(read_nodes(nodes, pods))
-        finally:
-            sys.setprofile(None)
-        return next(calls)
+        return calls(lambda: check_nodes(read_nodes(nodes, pods)))
 
     assert spent(1000) < 4.5 * spent(250)
 
