@@ -89,8 +89,9 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """
     facts = execution.record.facts
     middles = [sum(_blocks(row)) / 2 for row in execution.rows]
+    usual = median_high(middles or (1.0,))
     stated = facts.get("threads")
-    threads = stated if isinstance(stated, int) else round(median_high(middles or (1.0,)))
+    threads = stated if isinstance(stated, int) else round(usual)
     threads = max(threads, 1)
     slack = 1.01 if threads > 1 else 1.0  # several may overlap a little less
 
