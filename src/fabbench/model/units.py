@@ -41,7 +41,7 @@ TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 # `4 GB (4e9 B)`, as decimal sizes are written, is what stands in parentheses.
 _SIZE = lazy(
-    r"(\d{1,18} [MGT]B \()?(\d{1,18}(?:\.\d{1,18})?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))",
+    r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))",
     re.IGNORECASE | re.ASCII,
 )
 _WHOLE = lazy(r"[0-9]{1,19}")
@@ -59,7 +59,7 @@ def parse_size(text: str) -> int:
     _, number, prefix = match.groups()  # of `4 GB (4e9 B)`, those in parentheses
     unit = 1024 ** " kmgt".index(prefix.lower() or " ")
     value = float(number) * unit
-    if value != int(value):
+    if math.isinf(value) or value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     whole = parse_whole(number)  # a float may not have all its digits
     return int(value) if whole is None else whole * unit
