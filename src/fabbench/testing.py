@@ -15,6 +15,7 @@ from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
 from fabbench.model.log import Ending, ExecutionLines, Log, begin_marker, end_marker
 from fabbench.model.mappings import HostLines
+from fabbench.model.patterns import with_usual_numbers
 from fabbench.model.plan import Execution, Proof
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
@@ -24,7 +25,7 @@ from fabbench.runs.store import RunWriter, StoredRun
 
 def read(text: str, proof: Proof | None = None) -> list[Log]:
     """Parse text as `fabbench parse` parses a file; judge it by the `proof` that it must show."""
-    lines = text.split("\n")
+    lines = with_usual_numbers(text).split("\n")
     # "x" stands for a file's name; not `live`: whole logs come at their ends, and no single points
     parser = LogParser("x", proof=proof, prefixes=Prefixes(lines), live=False)
     read_logs = logs([*parser.feed_lines(lines), *parser.close()])

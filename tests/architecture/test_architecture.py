@@ -65,6 +65,31 @@ def test_a_name_means_one_thing() -> None:
     assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}
 
 
+ASKED = {"isdigit", "isdecimal", "isnumeric"}
+"""Methods that are true of texts that `int` refuses, such as a superscript or 5,000 digits."""
+
+
+def test_whether_a_text_is_a_number_is_asked_where_it_is_read() -> None:
+    """By `units.parse_whole`, not beside a call of `int` or `float`."""
+    both = []
+    for path, tree in trees().items():
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+            asked = {
+                ast.unparse(call.func.value)
+                for call in calls
+                if isinstance(call.func, ast.Attribute) and call.func.attr in ASKED
+            }
+            read = {
+                ast.unparse(argument)
+                for call in calls
+                if ast.unparse(call.func) in {"int", "float"}
+                for argument in call.args
+            }
+            both += [f"{path.relative_to(PACKAGE)}: {text}" for text in asked & read]
+    assert both == []
+
+
 def test_directories_of_tests_hold_tests() -> None:
     """What tests share is in tests/support."""
     elsewhere = {"support", "performance", "data"}

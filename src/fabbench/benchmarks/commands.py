@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
+from fabbench.model.units import parse_whole
 
 _PROMPTS = ("$ ", "# ", "> ", "+ ", "% ", "Running: ")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
@@ -54,13 +55,7 @@ def read_command_line(
 
 def whole_number(given: Mapping[str, str], name: str) -> int | None:
     """Return an option or a fact as a number; None if it is not given, or is none (``-S all``)."""
-    text = given.get(name, "")
-    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
-
-
-def as_fact(text: str) -> str | int:
-    """Return what a program printed, as a number if it is one."""
-    return int(text) if re.fullmatch(r"\d{1,18}", text) else text
+    return parse_whole(given.get(name, ""))
 
 
 def _has_prompt(before: str) -> bool:

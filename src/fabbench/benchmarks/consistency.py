@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from fabbench.benchmarks.findings import finding
 from fabbench.model.log import Finding
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import NO_NUMBER, lazy
 from fabbench.model.units import format_size, format_sizes
 
 _TIES = (
@@ -532,7 +532,7 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
         return True
     if len(cells) == len(columns) == 2:
         # Any two words may match one column: both need digits, and one of them decimals.
-        are_numbers = all(re.search(r"\d", cell) for cell in cells)
+        are_numbers = all(re.search(rf"\d|{NO_NUMBER}", cell) for cell in cells)
         return are_numbers and "." in "".join(cells) and from_start + from_end > 0
     # At least half of the columns, and never fewer than two: one cell may match by chance.
     majority = max((len(columns) + 1) // 2, 2)

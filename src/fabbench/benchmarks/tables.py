@@ -19,8 +19,8 @@ from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import expand, lazy
 
 # Patterns of cells.
-COUNT = r"0|[1-9]\d{0,17}"
-NUMBER = r"(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?"
+COUNT = r"0|[1-9]\d{0,15}"
+NUMBER = r"(?:0|[1-9]\d{0,11})(?:\.\d{1,18})?"  # More digits are of no measurement
 WORD = r"\S+"
 
 GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
@@ -81,7 +81,7 @@ class Column(NamedTuple):
 
 
 SIZE: Final = Column("size", cell=COUNT)
-IGNORED: Final = Column()
+IGNORED: Final = Column(cell=r"\d{1,18}(?:\.\d{1,18})?")  # It may be of no measurement
 UNKNOWN: Final = Column(cell=WORD)
 NEVER: Final = Column(cell="(?!)")
 """No row has such a cell."""
@@ -96,7 +96,7 @@ Layout: TypeAlias = tuple[Column, ...]
 _CELLS = {
     "COUNT": COUNT,
     "NUMBER": NUMBER,
-    "REAL": r"(?:0|[1-9]\d{0,17})\.",  # up to its decimals
+    "REAL": r"(?:0|[1-9]\d{0,11})\.",  # up to its decimals
     "NONE": "-?nan|-?inf",
     "THOUSANDS": r"\d{1,18}[kmb]?",
     "TYPE": r"[A-Za-z(][\w()+-]*|\d+-bit",

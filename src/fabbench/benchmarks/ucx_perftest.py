@@ -19,6 +19,7 @@ from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row
 from fabbench.model.patterns import lazy
+from fabbench.model.units import parse_whole
 
 _MIB = float(1 << 20)
 _HEADER = lazy(
@@ -31,7 +32,6 @@ _PARAMETER = lazy(
     r"(\S++(?:\s++\S++)*?)\s+\|"
 )
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
-_BYTES = lazy(r"[0-9]{1,18}")
 _FINAL_ONLY = lazy(r"\| +Test +\|")
 """With -f only the result is printed."""
 _NAME = lazy(r"\+(?![-+])(\S*[^\s+-])[-+]{8,}")
@@ -94,9 +94,8 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 
 def _parameter_setting(name: str, value: str) -> Setting:
-    is_size = name == "Message size" and _BYTES.fullmatch(value)
     facts = {_FACTS[name]: value} if name in _FACTS else {}
-    return Setting(facts=facts, size=int(value) if is_size else None)
+    return Setting(facts=facts, size=parse_whole(value) if name == "Message size" else None)
 
 
 def _command_event(command: CommandLine) -> Command:

@@ -12,6 +12,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.mappings import Paths, distinct
 from fabbench.model.plan import Words
+from fabbench.model.units import parse_whole
 from fabbench.model.values import frozen
 
 REPOSITORY = "public.ecr.aws/hpc-cloud/nccl-tests"
@@ -100,9 +101,9 @@ def why_unfit(image: str, gpu_model: str, driver: str) -> tuple[str, str]:
         if dropped in words:
             advice = "Pass an image with an older CUDA, built for this GPU."
             return f"{cuda} does not support {dropped}.", advice
-    release = driver.partition(".")[0]
+    release = parse_whole(driver.partition(".")[0])
     needed = row["driver"]
-    if release.isdecimal() and int(release) < int(needed):
+    if release is not None and release < int(needed):
         why = f"{cuda} needs driver {needed}, and the node has {driver}."
         return why, _older_cuda(image, row["cuda"])
     return "", ""

@@ -42,6 +42,7 @@ from fabbench.model.log import (
 from fabbench.model.mappings import Names, distinct, gathered, map_values, without_empty
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
+from fabbench.model.units import parse_whole
 from fabbench.model.values import frozen
 
 
@@ -287,7 +288,6 @@ class PrintedCounters:
     def _asked(self, facts: Mapping[str, str]) -> Asked:
         # The inverse of `expected_facts`: numbers of hosts become their names again.
         chosen = facts.get("chosen", "").split(",")
-        nics = facts.get("expected", "")
         numbers = facts.get("among", "").split(",")
         if "all" in numbers:
             numbers = list(self._name_of_number)
@@ -295,7 +295,7 @@ class PrintedCounters:
         return Asked(
             fabric=facts.get("fabric", ""),
             chosen=tuple(filter(None, chosen)),
-            expected=int(nics) if nics.isdecimal() else None,
+            expected=parse_whole(facts.get("expected", "")),
             among=tuple(among),
         )
 

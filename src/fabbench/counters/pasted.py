@@ -29,7 +29,7 @@ _RDMA = lazy(r"(?:.* )?link ([\w.-]+/\d+) (\w+ \d+.*)", re.ASCII)
 _RDMA_PAIR = lazy(rf"\b(\w{{1,60}}) {_VALUE}(?!\S)", re.ASCII)
 _EXPORTED = lazy(
     r'.*\bnode_(?:infiniband|amazonefa|ethtool)_(\w+)\{(?:[^}]*\bdevice="([\w.-]+)")?[^}]*\} '
-    r"([\d.]{1,20}(?:e\+\d{1,2})?)\s*",
+    r"(\d{1,19}(?:\.\d{1,19})?(?:e\+\d{1,2})?)\s*",
     re.ASCII,
 )
 _PAIR = lazy(rf"\s*\"?([A-Za-z]\w{{1,60}})\"?([\s:=.]{{1,80}}){_VALUE},?\s*", re.ASCII)

@@ -28,9 +28,9 @@ from fabbench.counters.vocabulary import (
     telemetry_files,
 )
 from fabbench.model.fabrics import NICS
-from fabbench.model.mappings import map_values
+from fabbench.model.mappings import map_values, without_none
 from fabbench.model.patterns import lazy
-from fabbench.model.units import RATE_UNITS
+from fabbench.model.units import RATE_UNITS, parse_whole
 from fabbench.model.values import frozen
 
 
@@ -148,7 +148,6 @@ _IP_EXT = lazy(r"proc/net/netstat:IpExt:((?: -?\w{1,40}){1,100})", re.ASCII)
 _SAID = lazy(r"fabbench: (.*)")  # A sentence of remote/job.sh
 _HEADING = lazy(r"(?:proc/net/(?:dev:.*\|.*\||netstat:).*)?")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
-_NUMBER = lazy(r"[0-9]{1,19}", re.ASCII)
 _RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
 _EFA = lazy(r"(?i)\bDRIVER=efa(?!\S)|\bPCI_ID=1D0F:EFA")
 _PORT = lazy(r"infiniband/([^/]+)/ports/(.+)")
@@ -255,12 +254,8 @@ class _SnapshotLines:
         if len(self.ip_rows) != 2:  # a row of names, and one of numbers
             return {}
         names, numbers = self.ip_rows
-        counts = {
-            name: int(number)
-            for name, number in zip(names, numbers, strict=False)
-            if _NUMBER.fullmatch(number)
-        }
-        return resolved(counts)
+        counts = dict(zip(names, map(parse_whole, numbers), strict=False))
+        return resolved(without_none(counts))
 
     def _ports(self) -> Iterator[Nic]:
         # Each port of an RDMA device; those that carry none of our fabrics are reported as unread.
@@ -298,13 +293,14 @@ class _SnapshotLines:
             folder, _, counter = file.rpartition("/")
             if folder not in _COUNTER_FOLDERS:
                 continue
-            if not _NUMBER.fullmatch(text):
+            count = parse_whole(text)
+            if count is None:
                 self.unread.append(f"{name}: {file} is not a counter: {text}")
             # Counters of 4-octet words may have 32 bits: at their maximum they count no further.
-            elif int(text) == _SATURATED and _is_in_words(counter):
+            elif count == _SATURATED and _is_in_words(counter):
                 self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
             else:
-                counted[counter] = int(text)
+                counted[counter] = count
         grown = (counter for counter, count in counted.items() if count)
         unknown = (counter for counter in grown if named(counter) is None)
         why = "is not judged: no driver is known to have it"
@@ -345,7 +341,7 @@ def _interface_rate(speed: str) -> float | None:
 
     Drivers that do not know it report -1, 0, or -1 as an unsigned number.
     """
-    megabits = int(speed) if _NUMBER.fullmatch(speed) else 0
+    megabits = parse_whole(speed) or 0
     return megabits * RATE_UNITS["Mb/s"] if 0 < megabits < _SATURATED else None
 
 

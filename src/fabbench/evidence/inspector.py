@@ -18,6 +18,7 @@ from fabbench.model.log import INSPECTOR, Damaged, Finding, Labels, Point, Recor
 from fabbench.model.mappings import gathered
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
+from fabbench.model.units import whole_or_text
 
 LATE = "rank-waited-for"
 RANKS = "inspector-ranks"
@@ -116,7 +117,7 @@ def _is_one_measurement(line: _Line) -> bool:
 
 
 def _number(word: str) -> Any:
-    return int(word) if word.isdecimal() else word
+    return whole_or_text(word)
 
 
 def _points(calls: Iterable[_Call]) -> Iterator[Point]:

@@ -34,6 +34,7 @@ from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
 from fabbench.model.mappings import Names, distinct, first_of, map_values, without_empty
 from fabbench.model.plan import Words
 from fabbench.model.templates import text_of
+from fabbench.model.units import parse_whole
 
 _ADDRESS = re.compile(
     r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?"
@@ -133,7 +134,7 @@ def _ipv4(text: str) -> int:
     return int.from_bytes(bytes.fromhex(text), "little")
 
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) Gb/sec")
 _STATE = re.compile(r"\d+: (\w+)")
 
 
@@ -141,7 +142,7 @@ def read_devices(sysfs: Entry) -> Iterator[Device]:
     """Yield a device per port, in order."""
     for name, device in sysfs.at("class", "infiniband").items():
         ports = device.at("ports")
-        numbers = sorted(int(number) for number in ports if number.isdecimal())
+        numbers = sorted(filter(None, map(parse_whole, ports)))
         for number in numbers or [1]:  # A device that reports no port counts as having one
             yield _device(name, device, number, ports.at(str(number)))
 
@@ -324,10 +325,10 @@ def _nic(sysfs: Entry, port: Device, place: _Place, mtus: Mapping[str, int]) -> 
     """Return how a NIC is attached, with what its port and its driver report."""
     mtu = mtus.get("active_mtu")
     max_mtu = mtus.get("max_mtu")
-    of_interface = sysfs.at("class", "net", port.netdev, "mtu").text
+    of_interface = parse_whole(sysfs.at("class", "net", port.netdev, "mtu").text)
     # Without ibv_devinfo, what Linux chooses for RoCE.
-    if mtu is None and port.link is Link.ROCE and of_interface.isdecimal():
-        mtu = _roce_mtu(int(of_interface))
+    if mtu is None and port.link is Link.ROCE and of_interface is not None:
+        mtu = _roce_mtu(of_interface)
         max_mtu = _MTUS[0]  # The largest
     files = sysfs.at("class", "infiniband", port.name)
     version = files.at("device", "driver", "module", "version").text

@@ -17,6 +17,7 @@ from fabbench.model.mappings import (
     gathered,
     map_values,
 )
+from fabbench.model.units import parse_whole
 from fabbench.model.values import frozen
 
 UNLIMITED = -1
@@ -296,8 +297,7 @@ class Answer:
 
     def number(self, what: str, text: str) -> int | None:
         """Parse a whole number. Record text that is not one, unless it is empty."""
-        if re.fullmatch(r"[0-9]{1,18}", text):  # So many fit into 64 bits
-            return int(text)
-        if text:
+        number = parse_whole(text)
+        if number is None and text:
             self.cannot_read(what, text)
-        return None
+        return number

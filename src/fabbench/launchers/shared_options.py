@@ -39,7 +39,7 @@ class InstanceOptions(LauncherOptions):
 
 
 # Minutes, H:MM:SS or D-HH:MM:SS.
-_LIMIT = r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"
+_LIMIT = r"^([0-9]{1,6}(:\d\d?)?|[0-9]{1,6}:\d\d?:\d\d?|[0-9]{1,6}-\d\d?(:\d\d?){0,2})$"
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"  # A name of something in a batch system
 
 

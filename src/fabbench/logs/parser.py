@@ -36,7 +36,7 @@ from fabbench.model.log import (
     Stream,
     read_marker,
 )
-from fabbench.model.patterns import LONGEST_LINE, bounded, lazy
+from fabbench.model.patterns import LONGEST_LINE, bounded, lazy, with_usual_numbers
 
 if TYPE_CHECKING:
     from fabbench.counters.execution_counters import ExecutionMarkers
@@ -88,10 +88,10 @@ class LogParser:
 
     def feed(self, raw: str) -> list[Result]:
         """Read one line (without its newline)."""
-        return self.feed_lines((raw,))
+        return self.feed_lines((with_usual_numbers(raw),))
 
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
-        """Read many lines."""
+        """Read many lines, with usual numbers."""
         # Nearly all lines are rows and debug lines, of which channel lines with a known ending add
         # nothing. Whole ones whose prefix has been cut before are read with a few lookups.
         out: list[Result] = []

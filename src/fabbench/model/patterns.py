@@ -13,8 +13,13 @@ Match: TypeAlias = re.Match[str]
 LONGEST_LINE = 4096
 """Characters of a line that patterns see; lines of the field's tools have at most a few hundred."""
 _LONGEST_END = 1024
+_OVERLONG = re.compile(r"\d{25,}")  # 64 bits have 20 digits
+_OVERLONG_ZERO = "0" * 25
+_AS_ZEROS = str.maketrans("123456789", "000000000")
 _NAME = re.compile("<([A-Z]+)>")
-_CUT = " … "  # No pattern takes this for a number, a name or a blank
+NO_NUMBER = "…"
+"""Stands for a number that no program prints, and that no pattern is to take for one."""
+_CUT = f" {NO_NUMBER} "  # No pattern takes this for a name or a blank, either
 
 
 class _Pattern:
@@ -56,6 +61,14 @@ def bounded(line: str) -> str:
         return line
     beginning = line[: LONGEST_LINE - _LONGEST_END - len(_CUT)]
     return beginning + _CUT + line[-_LONGEST_END:]
+
+
+def with_usual_numbers(text: str) -> str:
+    """Return text without numbers that no program prints: arithmetic bears none of 600 digits."""
+    # Searching all text for so many digits would take ten times as long.
+    if text.isascii() and _OVERLONG_ZERO not in text.translate(_AS_ZEROS):
+        return text
+    return _OVERLONG.sub(NO_NUMBER, text)
 
 
 def expand(pattern: str, names: Mapping[str, str]) -> str:

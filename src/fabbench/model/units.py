@@ -41,9 +41,11 @@ TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 # `4 GB (4e9 B)`, as decimal sizes are written, is what stands in parentheses.
 _SIZE = lazy(
-    r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE
+    r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))",
+    re.IGNORECASE | re.ASCII,
 )
-_QUANTITY = lazy(r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*(.*)")
+_WHOLE = lazy(r"[0-9]{1,19}")
+_QUANTITY = lazy(r"(\d{1,18}(?:\.\d{0,18})?(?:[eE][-+]?\d\d?)?)\s*(.*)", re.ASCII)
 
 
 def parse_size(text: str) -> int:
@@ -59,8 +61,8 @@ def parse_size(text: str) -> int:
     value = float(number) * unit
     if math.isinf(value) or value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
-    # A float may not have all digits of a whole number.
-    return int(number) * unit if number.isdigit() else int(value)
+    whole = parse_whole(number)  # a float may not have all its digits
+    return int(value) if whole is None else whole * unit
 
 
 @frozen
@@ -165,10 +167,21 @@ def format_sizes(sizes: Iterable[int]) -> str:
     return f"{count} sizes from {names[0]} to {names[-1]}"
 
 
+def parse_whole(text: str) -> int | None:
+    """Read a whole number of as many digits as 64 bits always hold; None: it is none."""
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def whole_or_text(text: str) -> int | str:
+    """Return what a program printed, as a number if it is a whole one."""
+    number = parse_whole(text)
+    return text if number is None else number
+
+
 def parse_quantity(text: str, units: dict[str, float]) -> float:
     """Read a number with one of `units`, into the base unit. Raise ValueError."""
     match = _QUANTITY.fullmatch(text.strip())
-    if match is None or match[2] not in units or math.isinf(float(match[1])):
+    if match is None or match[2] not in units:
         known = ", ".join(units)
         raise ValueError(f"{text!r} is not a number with a unit; one of {known}")
     return float(match[1]) * units[match[2]]

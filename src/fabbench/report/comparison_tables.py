@@ -29,7 +29,14 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.mappings import distinct, first_of, gathered, only
 from fabbench.model.messages import key_words
-from fabbench.model.units import Scale, format_change, format_ends, format_size, scale
+from fabbench.model.units import (
+    Scale,
+    format_change,
+    format_ends,
+    format_size,
+    scale,
+    whole_or_text,
+)
 from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
 from fabbench.report.table import PlainData, Table, TableColumn, picked, table_of
 
@@ -543,10 +550,8 @@ def _conditions(section: ComparisonSection, column: ColumnSummary) -> PlainData:
     for name in FIELDS:
         of_column = "/".join(column.fields[name])
         text = section.key.get(name) or of_column
-        if name in _COUNTS and text.isdigit():
-            conditions[name] = int(text)
-        else:
-            conditions[name] = text or None
+        value = whole_or_text(text) if name in _COUNTS else text
+        conditions[name] = None if value == "" else value
     return conditions
 
 

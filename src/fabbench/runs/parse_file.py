@@ -33,7 +33,7 @@ from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.logs.signs import is_binary, made_by_fabbench
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import lazy, with_usual_numbers
 from fabbench.model.units import Sizes, format_size
 from fabbench.model.values import T
 
@@ -319,8 +319,9 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
 def as_printed(text: str) -> str:
     """Undo what pages, tickets and editors do to a text.
 
-    HTML, escapes, unusual blanks, colors that lost their ESC.
+    HTML, escapes, unusual blanks, colors that lost their ESC; and numbers of a damaged text.
     """
+    text = with_usual_numbers(text)
     # A rare character is found far more quickly than a pattern; tickets write {noformat}.
     may_be_html = "&" in text or "{" in text or _may_be_page(text)
     if may_be_html and _HTML.search(text):

@@ -32,8 +32,8 @@ _COLLECTIVES = {
 _LAST = (1 << 64) - 1  # bytes
 _PARTS = frozenset({"allgather", "reducescatter"})  # NCCL prints the bytes of one rank
 _CHOICE = lazy(
-    r"\b(allreduce|allgather|reducescatter|broadcast|reduce): (\d+) bytes -> "
-    r"algo (\w+) proto (\w+) channel\{lo\.\.hi\}=\{0\.\.(\d+)\}"
+    r"\b(allreduce|allgather|reducescatter|broadcast|reduce): (\d{1,18}) bytes -> "
+    r"algo (\w+) proto (\w+) channel\{lo\.\.hi\}=\{0\.\.(\d{1,9})\}"
 )
 
 Choices: TypeAlias = dict[TunedSize, str]

@@ -46,7 +46,12 @@ def test_no_home_and_no_file_have_none(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    for file in (config(tmp_path, "torn", "a: [b"), str(tmp_path)):
+    for file in (
+        config(tmp_path, "torn", "a: [b"),
+        config(tmp_path, "dated", "a: 2026-99-99"),
+        config(tmp_path, "long", f"a: {'9' * 5000}"),
+        str(tmp_path),
+    ):
         with pytest.raises(MachineError, match=file) as raised:
             current_context({"KUBECONFIG": file})
         assert "--on" in (raised.value.hint or "")

@@ -31,7 +31,7 @@ from fabbench.counters.vocabulary import (
 from fabbench.evidence.known_errors import by_code
 from fabbench.model.log import Finding, Log, Severity
 from tests.support.counter_trees import Tree, run_script, write
-from tests.support.read_logs import read_one
+from tests.support.read_logs import read_lines, read_one
 
 GB = 10**9
 TB = 1000 * GB
@@ -327,6 +327,14 @@ def test_congestion_is_read_from_each_tool(text: str) -> None:
     assert log.outcome == "observed"
     assert {*codes(log)} <= {"nic-marked", "nic-waited"}
     assert codes(log)
+
+
+@pytest.mark.parametrize(
+    "number", ["1.2.3", "...", "1e999", "9" * 600, "\u0665", "0x5", "-5", "nan"]
+)
+def test_numbers_that_no_exporter_prints_are_no_counters(number: str) -> None:
+    text = EXPORTED.replace("5e+06", number).replace("1e+09", number)
+    assert not any(log.findings for log in read_lines(text.split("\n")))
 
 
 def test_telemetry_of_slingshot_is_read_in_pasted_text() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.model.patterns import LONGEST_LINE, bounded
+from fabbench.model.patterns import LONGEST_LINE, bounded, with_usual_numbers
 from tests.support.growth import grows_too_fast
 from tests.support.paths import DATA
 from tests.support.read_logs import read
@@ -38,6 +38,13 @@ def test_a_longer_line_keeps_its_beginning_and_its_end() -> None:
     assert len(line) == LONGEST_LINE
     assert line.startswith("headx")
     assert line.endswith("xexit status 1")
+
+
+def test_a_number_that_no_program_prints_is_none() -> None:
+    usual = f"{'9' * 24} 0x{'f' * 40} 1.{'0' * 24} é"
+    assert with_usual_numbers(usual) == usual
+    assert with_usual_numbers(f"a{'9' * 25} and {'10' * 300}.5") == "a… and ….5"
+    assert with_usual_numbers(chr(0x0661) * 25) == "…"  # Arabic digits, which `int` reads, too
 
 
 @pytest.mark.parametrize("name", PUMPS)

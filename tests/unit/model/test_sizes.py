@@ -5,7 +5,7 @@ import pytest
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.benchmarks.torch.plan import TorchWork
 from fabbench.model.options import declared, read_option
-from fabbench.model.units import parse_sizes
+from fabbench.model.units import RATE_UNITS, parse_quantity, parse_sizes, parse_whole
 from fabbench.plan.gates import parse_gate
 
 K = 1 << 10
@@ -34,6 +34,23 @@ def test_sizes_and_ranges(text: str, within: list[int], without: list[int]) -> N
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a valid size|ends before"):
         parse_sizes(text)
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 5000, "1e300", "1e999", "\u0661", "\u00b2", "1_0", "inf", "-1", ""]
+)
+def test_numbers_that_nobody_means_are_refused(number: str) -> None:
+    with pytest.raises(ValueError, match=r"not a valid size|not a whole number"):
+        parse_sizes(number)
+    with pytest.raises(ValueError, match="not a number with a unit"):
+        parse_quantity(f"{number}TB/s", RATE_UNITS)
+
+
+def test_a_whole_number_has_the_digits_that_64_bits_hold() -> None:
+    assert [parse_whole(text) for text in ("0", "007", "9" * 19)] == [0, 7, 10**19 - 1]
+    assert {
+        parse_whole(text) for text in ("9" * 20, "\u0661", "\u00b2", "1_0", "-1", " 1", "")
+    } == {None}
 
 
 def test_a_benchmark_that_takes_a_list_doubles_a_range() -> None:

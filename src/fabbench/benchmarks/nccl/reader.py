@@ -29,6 +29,7 @@ from fabbench.model.compat import override
 from fabbench.model.log import Facts, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
+from fabbench.model.units import parse_whole
 
 _COMMENT = lazy(r"#[\s#]*+(?!\d)")
 _ROWS_TO_SETTLE = 64
@@ -146,10 +147,10 @@ class NcclExecution(Execution):
         points = self.table.points(row)
         measured = sample(printed, row.figures)._replace(points=points)
         models_of(self.layouts[0]).learn(printed, measured)  # for the fast path
-        channels = row.cell("channels")
-        if channels.isdigit():  # the row says how NCCL moved the data
+        channels = parse_whole(row.cell("channels"))
+        if channels is not None:  # the row says how NCCL moved the data
             name = f"{row.cell('algorithm')}/{row.cell('protocol')}"
-            self.channels_by_algorithm[name.upper()] = int(channels)
+            self.channels_by_algorithm[name.upper()] = channels
         return self.add_sample(row.line.number, row.line.text, measured)
 
     def add_sample(self, number: int, text: str, row: Sample) -> Sequence[Point]:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from statistics import median_high
 
-from fabbench.benchmarks.commands import as_fact
 from fabbench.benchmarks.consistency import Printed, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
@@ -21,6 +20,7 @@ from fabbench.benchmarks.tables import (
 )
 from fabbench.model.log import Facts
 from fabbench.model.patterns import lazy
+from fabbench.model.units import whole_or_text
 
 _SIX_DIGITS = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?"
 _COLUMNS = columns_of("nixl")
@@ -64,7 +64,7 @@ def _setting(name: str, value: str) -> Facts:
     """Return the facts that a setting states: ``Num threads`` is `threads`."""
     if name == "provider":
         return {name: value, "transport": value if value == "efa" else f"libfabric-{value}"}
-    number = as_fact(value)
+    number = whole_or_text(value)
     if name == "Check consistency":
         return {"checked": "yes" if number else "no"}
     return {name.lower().replace(" ", "_").removeprefix("num_"): number}
@@ -89,8 +89,10 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """
     facts = execution.record.facts
     middles = [sum(_blocks(row)) / 2 for row in execution.rows]
-    stated_or_usual = float(facts.get("threads", median_high(middles or (1.0,))))
-    threads = max(round(stated_or_usual), 1)
+    usual = median_high(middles or (1.0,))
+    stated = facts.get("threads")
+    threads = stated if isinstance(stated, int) else round(usual)
+    threads = max(threads, 1)
     slack = 1.01 if threads > 1 else 1.0  # several may overlap a little less
 
     def read(row: Row) -> Row | None:  # None: its figures contradict each other, or may be cut

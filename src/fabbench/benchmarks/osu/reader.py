@@ -8,7 +8,7 @@ are 10⁶ bytes.
 import re
 from collections.abc import Iterator, Sequence
 
-from fabbench.benchmarks.commands import CommandLine, as_fact, read_command_line
+from fabbench.benchmarks.commands import CommandLine, read_command_line
 from fabbench.benchmarks.consistency import ANYTHING, Printed
 from fabbench.benchmarks.events import Ahead, Begin, Command, Events, Header, Setting, Stop, Wrong
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
@@ -36,6 +36,7 @@ from fabbench.catalog.systems import rows_of
 from fabbench.model.log import fact_text
 from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import Match, lazy
+from fabbench.model.units import whole_or_text
 
 _TITLE = lazy(
     r"(?=.* v\d|\s*#)\s*(?:# ?)?(?:OSU|(?P<python>OMB[- ]Py)(?:thon)?) "
@@ -139,7 +140,7 @@ def _comment(text: str, execution: Execution) -> Events | None:
 def _facts_of_comment(text: str) -> Iterator[tuple[str, str | int]]:
     for name, value in _FACT.findall(text):
         fact = name.lower().replace(" ", "_")
-        yield fact, as_fact(value)
+        yield fact, whole_or_text(value)
     for send, receive in _BUFFERS.findall(text):
         yield "buffers", f"{send}-{receive}".lower()
 

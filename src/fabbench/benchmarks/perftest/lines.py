@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-from fabbench.benchmarks.commands import as_fact, read_command_line
+from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import rows
@@ -15,6 +15,7 @@ from fabbench.catalog.systems import rows_of
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE, single_spaced
 from fabbench.model.patterns import Match, lazy
+from fabbench.model.units import parse_whole, whole_or_text
 
 MARKS = lazy(r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*")
 """Those of documents: comment, bold, code, and arrow."""
@@ -65,7 +66,7 @@ _COMMON = (
     r"|(?P<gid>GID: (?:00:){10}255:255(?::\d{1,3}){4})"
     r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
     r"|(?:WARNING|Warning): (?P<warning>.*\S)"
-    r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
+    r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\S+) error\(s\).*)"
     rf"|(?P<error>{_error_pattern(alone=False)})"
 )
 # A line other than a row, outside and inside of an execution: the last group's name is its kind.
@@ -183,8 +184,7 @@ def _warning(match: Match) -> Iterator[Event]:
 
 def _wrong(match: Match) -> Iterator[Event]:
     yield Note("wrong")
-    count = int(match["errors"][:9])  # in a damaged line there may be thousands of digits
-    yield Wrong(max(count, 1))  # the line reports a failure, whatever its count
+    yield Wrong(parse_whole(match["errors"]) or 1)  # the line reports a failure, whatever its count
 
 
 def _failure(match: Match) -> Iterator[Event]:
@@ -222,14 +222,10 @@ def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
         facts["transport"] = IWARP
     for name, value in setup.items():
         if name in _FACTS:
-            facts[_FACTS[name]] = _as_fact(value)
+            number, _, _ = value.partition("[")  # behind it stands the unit: 4096[B]
+            facts[_FACTS[name]] = whole_or_text(number)
     # Of datagrams the last size of -a is smaller, and not known (0).
     yield Setting(facts=facts, last_size=None if is_connected else 0)
-
-
-def _as_fact(printed: str) -> str | int:
-    text, _, _ = printed.partition("[")  # behind it stands the unit: 4096[B]
-    return as_fact(text)
 
 
 def _stated_fact(text: str) -> Events | None:

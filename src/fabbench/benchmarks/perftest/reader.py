@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from fabbench.benchmarks import LogReadings, processes
-from fabbench.benchmarks.commands import as_fact
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
 from fabbench.benchmarks.perftest.processes import TABLE, Process
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Record
 from fabbench.model.patterns import lazy
+from fabbench.model.units import whole_or_text
 
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
 _EFA_DEVICES = lazy(r"(?:rdmap\d+s\d+|efa_\d+)(?:, (?:rdmap\d+s\d+|efa_\d+))*")
@@ -36,7 +36,7 @@ class PerftestReader(processes.ProcessesReader):
             cells = {row.cell(name) for row in rows} - {""}  # empty: it has no such column
             match [*cells]:
                 case [cell]:
-                    record.facts[name] = as_fact(cell)
+                    record.facts[name] = whole_or_text(cell)
         _name_transport(record)
         _add_doubts(record)
 

@@ -24,7 +24,15 @@ from fabbench.benchmarks.consistency import (
 from fabbench.benchmarks.events import Ahead, Begin, Event, Events, Header, Setting
 from fabbench.benchmarks.executions import Assembler, Execution, Table
 from fabbench.benchmarks.findings import finding
-from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row, cell_patterns
+from fabbench.benchmarks.tables import (
+    COUNT,
+    NUMBER,
+    Cells,
+    Column,
+    Layout,
+    Row,
+    cell_patterns,
+)
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STEP, NO_STREAM, Line, Marker, MutableFacts, Stream
 from fabbench.model.patterns import Match, lazy
@@ -35,7 +43,7 @@ _SENTENCE = lazy(
     r" (?:with a|over) .*"
 )
 _COUNTS = lazy(r"(\d{1,9}) (ranks|trials|warmup)")
-_PAYLOAD = lazy(r"(?<!\d)(\d++(?:\.\d++)?(?:e[+-]?\d++)?)([KMGT]?i?B) payload ")
+_PAYLOAD = lazy(r"(?<!\S)(\d{1,15}(?:\.\d{1,18})?(?:e[+-]?[01]?\d)?)([KMGT]?i?B) payload ")
 _METHOD = lazy(r" warmups / \d+ trials, (.*)\):")
 _ENVIRONMENT = lazy(
     r"- software: `?torch=(?P<torch>[\w.+-]+)`?, `?(?:cuda=(?P<cuda>[\w.]+))`?, "
@@ -73,7 +81,7 @@ _ALGBW = _RATE._replace(metric="algbw")
 _BUSBW = _RATE._replace(metric="busbw")
 _TIME = Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
 _COLUMNS: Mapping[str, Column] = {
-    "payload": Column("size", cell=r"\d+(?:\.\d+)?", units=tuple(_BINARY_SIZES.items())),
+    "payload": Column("size", cell=NUMBER, units=tuple(_BINARY_SIZES.items())),
     "busbw": _BUSBW,
     "algbw": _ALGBW,
     "latency median": _TIME._replace(stat="median"),
@@ -146,8 +154,7 @@ def _sentence_events(text: str, case: str) -> Events:
 
 def _payload_events(number: str, unit: str) -> Iterator[Event]:
     """Yield the size of the rows below a sentence, and a note if its digits may be rounded."""
-    exact = Decimal(number) * int(_BYTES[unit])
-    size = int(exact.to_integral_value())
+    size = round(Decimal(number) * int(_BYTES[unit]))
     yield Setting(size=size)
     _, _, decimals = number.partition(".")
     if len(decimals) == 3:  # as many as it rounds to: a payload with fewer is exact

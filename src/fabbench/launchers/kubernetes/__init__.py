@@ -183,7 +183,7 @@ def _current_context(path: Path) -> str:
         config = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError:
         return ""
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         why = single_spaced(str(error))
         raise MachineError(
             f"The kubeconfig {path} cannot be read: {why}.",

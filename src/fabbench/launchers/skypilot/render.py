@@ -24,6 +24,7 @@ from fabbench.launchers.pod_options import Object, PodOptions, filled, forms, ya
 from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions, cloud_of
 from fabbench.model.errors import RequestError
 from fabbench.model.options import declared
+from fabbench.model.units import whole_or_text
 
 _GIB = 1024  # in MiB
 # GPUs that come with several sizes of memory → the size that SkyPilot's name leaves out.
@@ -193,7 +194,7 @@ def _devices(share: PodResources) -> Object:
     devices: Object = {}
     for name, text in share.limits().items():
         if name not in {GPU, "memory"}:  # SkyPilot requests these, see `_machine` and `_cpus`
-            devices[name] = int(text) if text.isdigit() else text
+            devices[name] = whole_or_text(text)
     return devices
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -155,9 +155,9 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
         # The comment is last, as it may have any character.
         number, partition, submitted, name, comment = columns[:5]
         if comment.startswith(COMMENT) or name.startswith(JOB_NAME):
-            age = (  # N/A is no time
-                now - datetime.fromisoformat(submitted) if submitted[:1].isdigit() else timedelta()
-            )
+            age = timedelta()
+            with suppress(ValueError):  # N/A is no time
+                age = now - datetime.fromisoformat(submitted)
             jobs.append(
                 Leftover(
                     run=number, namespace=partition, age=age, running=True, request=name, things=()

@@ -21,6 +21,7 @@ from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.known_messages import Explanation, explain
 from fabbench.model.mappings import Names, distinct, gathered, most_common, only
 from fabbench.model.messages import counted, listed, shorten
+from fabbench.model.units import parse_whole
 from fabbench.model.values import frozen
 from fabbench.report.table import Overview, Table
 
@@ -49,7 +50,7 @@ _STATES_THAT = gathered(
     (row["means"], row["state"]) for row in rows_of("states.csv", "fabbench.launchers.slurm")
 )
 """What states mean: `ended` and `runs` of jobs, `unfit` and `asleep` of nodes → the states."""
-_EXIT = re.compile(r"(\d+):(\d+)")
+_EXIT = re.compile(r"(\d{1,9}):(\d{1,9})")
 
 
 @frozen
@@ -115,7 +116,7 @@ def job_state(line: str) -> JobState:
     return replace(job, signal=signal, status=exit_status)
 
 
-_GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
+_GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d{1,9})(?!\d)")
 # Accompanies other states for a while: Slurm waits for the node, or will soon mark it down
 SILENT = "NOT_RESPONDING"
 _SHOWN = 4  # Maximum nodes named in a message
@@ -196,7 +197,7 @@ def _node(fields: Fields) -> SlurmNode:
         partitions=frozenset(_words(fields["Partitions"])),
         gpus=sum(map(int, _GPU.findall(fields["Gres"]))),
         features=tuple(_words(fields["AvailableFeatures"])),
-        cpus=int(fields["CPUTot"] or 0),
+        cpus=parse_whole(fields["CPUTot"]) or 0,
     )
 
 

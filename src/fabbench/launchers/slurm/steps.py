@@ -28,6 +28,7 @@ from fabbench.model.log import ExecutionLines, Lines
 from fabbench.model.mappings import Documents, Names
 from fabbench.model.messages import output_text, redacted, shorten
 from fabbench.model.plan import Execution, Words
+from fabbench.model.units import parse_whole
 from fabbench.model.values import frozen
 from fabbench.remote.session import MARK, RemoteProcess
 
@@ -106,7 +107,7 @@ class StepResult:
         if text.startswith(_STEP):
             self.step = text.removeprefix(_STEP)
         elif text.startswith(_EXIT):
-            self.status = int(text.removeprefix(_EXIT))
+            self.status = parse_whole(text.removeprefix(_EXIT))
         else:
             self._last_line = text or self._last_line
             return True

@@ -29,6 +29,7 @@ from fabbench.launchers.slurm.scontrol import (
     switches,
     type_of,
 )
+from fabbench.launchers.slurm.steps import StepResult
 from fabbench.model.errors import MachineError
 from tests.support.paths import DATA
 
@@ -178,6 +179,16 @@ def test_a_type_that_may_have_fewer_interfaces_is_said_with_its_largest_number()
     (node,) = nodes([line])
     checks = {each.name: each for each in check_nodes([node], partitions(PARTITIONS)[0], 1)}
     assert "16 EFA interfaces, 4 GPUs" in checks["instance type"].seen
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "\u00b2", "8x8", "N/A", "-1"])
+def test_numbers_that_slurm_does_not_print_are_none(number: str) -> None:
+    (node,) = nodes([f"NodeName=n1 Gres=gpu:{number} CPUTot={number} State=IDLE"])
+    assert (node.gpus, node.cpus) == (8 if number == "8x8" else 0, 0)
+    step = StepResult()
+    for line in ("#@step 7.0", f"#@exit {number}"):
+        assert not step.read_line(line)
+    assert (step.step, step.status) == ("7.0", None)
 
 
 def test_checks_of_nodes() -> None:
