@@ -28,6 +28,7 @@ from fabbench.model.options import (
     flat,
     option,
 )
+from fabbench.model.patterns import Match, lazy
 from fabbench.model.signature import Signature
 from fabbench.model.units import Sweep, parse_sizes
 
@@ -151,6 +152,23 @@ def read_variables(text: str) -> dict[str, str]:
     """Return the variables in a text (`NAME=VALUE …`), without those that have no value."""
     settings = (word.partition("=") for word in text.split())
     return {name: value for name, _, value in settings if value}
+
+
+_UNSET = ("", "None", "False")
+"""Texts of values that are not set."""
+_OPTIONAL = lazy(r"\[(\w+)\? ([^]]*)\]")
+
+
+def words_of(line: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of a program's command line, with values for its `{name}`.
+
+    `[name? …]` is left out where that value is None, False or empty.
+    """
+
+    def chosen(part: Match) -> str:
+        return "" if str(values[part[1]]) in _UNSET else part[2]
+
+    return tuple(_OPTIONAL.sub(chosen, line).format_map(values).split())
 
 
 MEMORY = Choice(("host", "cuda"))

@@ -9,7 +9,15 @@ from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import first_address, port, python
-from fabbench.benchmarks.standard import iterations, nics, silence, sizes, timeout, warmup
+from fabbench.benchmarks.standard import (
+    iterations,
+    nics,
+    silence,
+    sizes,
+    timeout,
+    warmup,
+    words_of,
+)
 from fabbench.catalog.nccl_environment import environment
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -26,8 +34,10 @@ WIDTHS: Mapping[str, int] = {
     "float64": 8,
 }  # type → bytes of one element
 PYTHON = "python3"
-_WORDS = "--dtype {dtype} --trials {trials} --warmup {warmup} --master {master} --port {port}"
-"""Options of the program beside the sizes, with fields of the work."""
+_WORDS = (
+    "[is_matrix? --rows {rows} --columns {columns}] {listed_sizes} --dtype {dtype} "
+    "--trials {trials} --warmup {warmup} --master {master} --port {port}"
+)
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
 
@@ -79,17 +89,14 @@ class TorchWork(nccl_env.RankWork):
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
-        shape = ["--rows", str(self.rows), "--columns", str(self.columns)]
-        if self.sizes:
-            sizes = map(str, self.sizes)
-            shape = [word for size in sizes for word in ("--size", size)]
-        words = _WORDS.format(**asdict(self), master=first_address(hosts))
-        argv = (
-            self.python or PYTHON,
-            f"{{folder}}/{FILE}",  # {folder} is of the step: `files` below is put there
-            *shape,
-            *words.split(),
-        )
+        values = {
+            **asdict(self),
+            "is_matrix": not self.sizes,
+            "listed_sizes": " ".join(f"--size {size}" for size in self.sizes),
+            "master": first_address(hosts),
+        }
+        # {folder} is of the step: `files` below is put there
+        argv = (self.python or PYTHON, f"{{folder}}/{FILE}", *words_of(_WORDS, values))
         ranks = nccl_env.gpus_per_host(hosts)
         env_of_ranks = environment(fabric, hosts)
         commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, ranks)
