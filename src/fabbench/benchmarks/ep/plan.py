@@ -10,11 +10,10 @@ from fabbench.benchmarks.nodes import port, python, with_torch_variables
 from fabbench.benchmarks.standard import extra, nics, read_variables, silence, timeout, words_of
 from fabbench.catalog.nccl_environment import environment, gid_setting
 from fabbench.model import records
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.options import Choice, Flag, Text, Whole, option
-from fabbench.model.plan import Proof, Step
+from fabbench.model.plan import Step
 from fabbench.model.values import frozen
 
 EP_BENCH = "ep_bench"
@@ -41,7 +40,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @frozen
-class EpWork(nccl_env.RankWork):
+class EpWork(nccl_env.NcclRankWork):
     """Dispatch and combine with one setting."""
 
     program: str = option(
@@ -136,10 +135,6 @@ class EpWork(nccl_env.RankWork):
             return nccl_env.why_unsupported(fabric, host)
         networks = ", ".join(fabrics)
         return f"{self.program} moves data over {networks} with these kernels."
-
-    @override
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        return nccl_env.network_proof(fabric, hosts, self.nics)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return its step, and that of NCCL's all-to-all beside it."""

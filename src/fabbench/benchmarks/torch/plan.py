@@ -19,11 +19,10 @@ from fabbench.benchmarks.standard import (
     words_of,
 )
 from fabbench.catalog.nccl_environment import environment
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.options import Choice, Whole, option
-from fabbench.model.plan import Proof, Step
+from fabbench.model.plan import Step
 from fabbench.model.values import frozen
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
@@ -42,7 +41,7 @@ INSTALL = "pip install torch on every host, and --python names the Python that h
 
 
 @frozen
-class TorchWork(nccl_env.RankWork):
+class TorchWork(nccl_env.NcclRankWork):
     """All_reduce of one matrix, or of several sizes."""
 
     program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
@@ -83,10 +82,6 @@ class TorchWork(nccl_env.RankWork):
         elements = self.rows * self.columns
         return self.sizes or (elements * WIDTHS[self.dtype],)
 
-    def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`."""
-        return nccl_env.why_unsupported(fabric, host)
-
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
         values = {
@@ -102,7 +97,3 @@ class TorchWork(nccl_env.RankWork):
         commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, ranks)
         (step,) = self.rank_steps(execution, "torch", {"all_reduce": commands})
         return (replace(step, files={FILE: self.program}),)
-
-    @override
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        return nccl_env.network_proof(fabric, hosts, self.nics)
