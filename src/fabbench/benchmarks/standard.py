@@ -3,6 +3,7 @@
 Where their parts are (found by their names), what they measure, and options.
 """
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -91,6 +92,11 @@ class ReadBenchmark(Benchmark):
     @override
     def program_names(self) -> str:
         return self._signs.program_names
+
+    @override
+    def may_begin(self, text: str) -> bool:
+        begins = self._signs.begins
+        return super().may_begin(text) or bool(begins and re.match(begins, text))
 
     @override
     def reader(self) -> Reader:

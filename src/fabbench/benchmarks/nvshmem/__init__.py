@@ -31,20 +31,6 @@ class Nvshmem(RunBenchmark):
     """
 
     @override
-    def may_begin(self, text: str) -> bool:
-        # Titles of NVSHMEM's tables are a word: `# put_bw`, `put_bw (GB/s)`, or in a box.
-        if super().may_begin(text):
-            return True
-        first = text.lstrip()[:1]
-        if first == "#":
-            is_title = text.strip("# \t").isidentifier()
-        else:
-            is_title = first == "|"  # of a boxed table
-        # A title has one unit, names of columns have several.
-        is_with_unit = "(GB/s)" in text and text.count("(") == 1
-        return is_title or is_with_unit
-
-    @override
     def advice(self, work: Any, fabrics: Sequence[str]) -> Sequence[str]:
         work.reject(fabrics)
         return ()

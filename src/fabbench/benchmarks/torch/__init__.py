@@ -2,7 +2,6 @@
 
 from fabbench.benchmarks import OF_NCCL
 from fabbench.benchmarks.standard import RunBenchmark
-from fabbench.model.compat import override
 
 
 class Torch(RunBenchmark):
@@ -25,11 +24,6 @@ class Torch(RunBenchmark):
     Example: fabbench run torch --on local --fabric p2p --size 64M --size 1G --python
     ~/venv/bin/python
     """
-
-    @override
-    def may_begin(self, text: str) -> bool:
-        is_markdown = text.lstrip().startswith("|")
-        return is_markdown or super().may_begin(text)
 
 
 BENCHMARK = Torch()
