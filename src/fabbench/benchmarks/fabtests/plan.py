@@ -71,9 +71,6 @@ class FabtestsWork(LibfabricWork):
     env: ClassVar[Mapping[str, str]] = LOG_SETTINGS
 
     def __post_init__(self) -> None:
-        if self.program not in PROGRAMS:
-            known = ", ".join(PROGRAMS)
-            raise RequestError(f"Unknown program {self.program}.", hint=f"One of {known}.")
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):
             why = (
                 "Domains are measured concurrently at one size: their programs would not stay "
