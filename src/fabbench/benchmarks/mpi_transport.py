@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from fabbench.catalog.systems import rows_of
+from fabbench.catalog.systems import pairs_of
 from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.mappings import without_empty
 from fabbench.model.patterns import Match, lazy
@@ -71,9 +71,9 @@ _WITHIN_NODE = frozenset({"shm", "p2p"})
 @lru_cache(maxsize=256)  # a log has few names, on many lines
 def _transport(name: str) -> str:
     """Return what is called here what carries a lane or BTL; empty: nothing that counts."""
-    for row in rows_of("transports.csv", "fabbench.benchmarks"):
-        if re.fullmatch(row["name"], name):
-            return row["transport"]
+    for pattern, transport in pairs_of("transports.csv", "fabbench.benchmarks").items():
+        if re.fullmatch(pattern, name):
+            return transport
     return name.lower()
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks.standard import Work
 from fabbench.catalog.systems import RACKS, connects_hosts
+from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
 from fabbench.model.log import MutableFacts, Proof
@@ -151,6 +152,10 @@ class RankWork(Work):
     timeout_s: float
     silence_s: float
 
+    @override
+    def why_unsupported(self, fabric: str, host: "Host") -> str:
+        return why_unsupported(fabric, host)
+
     def rank_steps(
         self,
         execution: str,
@@ -181,6 +186,18 @@ class RankWork(Work):
             )
             steps.append(step)
         return tuple(steps)
+
+
+class NcclRankWork(RankWork):
+    """What ranks measure with NCCL, whose lines have to show the network and the NICs."""
+
+    __slots__ = ()
+    nics: int | None
+    devices: tuple[str, ...] = ()
+
+    @override
+    def proof(self, fabric: str, hosts: Sequence["Host"]) -> Proof:
+        return network_proof(fabric, hosts, self.nics, self.devices)
 
 
 def reject_own_options(extra: Sequence[str], own: str) -> None:

@@ -3,6 +3,7 @@
 Where their parts are (found by their names), what they measure, and options.
 """
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from fabbench.model.options import (
     flat,
     option,
 )
+from fabbench.model.patterns import Match, lazy
 from fabbench.model.signature import Signature
 from fabbench.model.units import Sweep, parse_sizes
 
@@ -62,6 +64,21 @@ class ReadBenchmark(Benchmark):
 
     @cached_property
     @override
+    def default_metrics(self) -> Sequence[str]:
+        return tuple(self._signs.metrics) or super().default_metrics
+
+    @cached_property
+    @override
+    def resolution(self) -> Mapping[str, Sequence[float]]:
+        return self._signs.metrics
+
+    @cached_property
+    @override
+    def versions(self) -> Sequence[str]:
+        return self._signs.versions
+
+    @cached_property
+    @override
     def first_words(self) -> Sequence[str]:
         of_mpi = WORDS if self._signs.over_mpi else ()
         return (*self._signs.first_words, *of_mpi)
@@ -75,6 +92,14 @@ class ReadBenchmark(Benchmark):
     @override
     def program_names(self) -> str:
         return self._signs.program_names
+
+    @cached_property
+    def _begins(self) -> re.Pattern[str]:
+        return re.compile(self._signs.begins)
+
+    @override
+    def may_begin(self, text: str) -> bool:
+        return super().may_begin(text) or self._begins.match(text) is not None
 
     @override
     def reader(self) -> Reader:
@@ -151,6 +176,23 @@ def read_variables(text: str) -> dict[str, str]:
     """Return the variables in a text (`NAME=VALUE …`), without those that have no value."""
     settings = (word.partition("=") for word in text.split())
     return {name: value for name, _, value in settings if value}
+
+
+_UNSET = ("", "None", "False")
+"""Texts of values that are not set."""
+_OPTIONAL = lazy(r"\[(\w+)\? ([^]]*)\]")
+
+
+def words_of(line: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of a program's command line, with values for its `{name}`.
+
+    `[name? …]` is left out where that value is None, False or empty.
+    """
+
+    def chosen(part: Match) -> str:
+        return "" if str(values[part[1]]) in _UNSET else part[2]
+
+    return tuple(_OPTIONAL.sub(chosen, line).format_map(values).split())
 
 
 MEMORY = Choice(("host", "cuda"))

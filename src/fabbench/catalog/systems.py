@@ -13,6 +13,7 @@ from typing import Any
 
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
+from fabbench.model.templates import pairs_of as pairs_of  # noqa: PLC0414 - with `records`
 from fabbench.model.templates import rows_of as rows_of  # noqa: PLC0414 - with `records`
 from fabbench.model.values import T, frozen
 

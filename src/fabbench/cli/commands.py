@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import click
 
-from fabbench.catalog.systems import rows_of
+from fabbench.catalog.systems import pairs_of
 from fabbench.cli import terminal
 from fabbench.model.compat import override
 from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest, single_spaced
@@ -122,7 +122,7 @@ _SECTION_ORDER = {_BENCHMARK: 0, _OPTIONS: 1, _WHERE: 2, _SET: 4}  # Those of la
 @cache
 def _short_help() -> Mapping[str, str]:
     """Return option → which of those that ``-h`` has or lacks it is: `common` or `rare`."""
-    return {row["option"]: row["which"] for row in rows_of("short_help.csv", "fabbench.cli")}
+    return pairs_of("short_help.csv", "fabbench.cli")
 
 
 class SectionedCommand(click.Command):

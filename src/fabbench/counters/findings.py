@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import pstdev
 from typing import NamedTuple
 
-from fabbench.catalog.systems import rows_of
+from fabbench.catalog.systems import pairs_of
 from fabbench.counters.congestion import Port, strains
 from fabbench.counters.snapshot import KINDS, Moved, NicKind, NicTraffic, Traffic, of_fabric
 from fabbench.counters.vocabulary import (
@@ -43,7 +43,7 @@ WITHOUT_ROWS = frozenset({"nic-down", "nic-errors", "nic-gone", "tcp-retransmits
 
 _SERIOUS = names_of(Meaning.SERIOUS)
 _LOST = names_of(Meaning.LOST, Meaning.RESENT)
-_ADVICE = {row["code"]: row["advice"] for row in rows_of("counted.csv")}
+_ADVICE = pairs_of("counted.csv")
 
 
 def advice(code: str) -> str:

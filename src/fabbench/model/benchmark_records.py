@@ -3,6 +3,8 @@
 A module of its own: msgspec loads slowly, and `--help` reads no output.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from fabbench.model.log import Severity
@@ -10,10 +12,15 @@ from fabbench.model.signature import Signature
 
 
 class Signs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a line shows that a benchmark printed it."""
+    """What a benchmark prints, and how a line shows that it did."""
 
     name: str = ""
+    metrics: Mapping[str, tuple[float, ...]] = {}
+    """Every metric, the best to compare by first → the steps to which its figures are rounded."""
+    versions: tuple[str, ...] = ("nccl", "libfabric", "plugin", "cuda")
     first_words: tuple[str, ...] = ()
+    begins: str = "(?!)"
+    """A pattern of the beginning of others that it has to see; usually there are none."""
     over_mpi: bool = False
     """Whether lines in which MPI says what carries the data come first, too."""
     signatures: tuple[Signature, ...] = ()

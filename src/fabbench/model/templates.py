@@ -23,6 +23,12 @@ def rows_of(name: str, package: str = "fabbench.catalog") -> Sequence[Mapping[st
     return list(csv.DictReader(rows))
 
 
+def pairs_of(name: str, package: str = "fabbench.catalog") -> Mapping[str, str]:
+    """Return what stands in the first column of such a table → in the second."""
+    rows = (row.values() for row in rows_of(name, package))
+    return {first: second for first, second, *_ in rows}
+
+
 def environment(package: str, folder: str = "", **more: Any) -> "Environment":
     """Return what loads the templates in a folder of a package; `more` is of Jinja's Environment.
 

@@ -23,7 +23,7 @@ from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from fabbench.catalog.systems import rows_of
+from fabbench.catalog.systems import pairs_of
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, quoted, unbroken, with_line_feeds
@@ -241,7 +241,7 @@ _HEADER_WIDTH = 14  # On a terminal a header is folded to this width, unless its
 _LEAST_WIDTH = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
-_TONES = {row["word"]: row["tone"] for row in rows_of("tones.csv", "fabbench.report")}
+_TONES = pairs_of("tones.csv", "fabbench.report")
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _WORDS = "|".join(_TONES)
 _VERDICT = lazy(rf"(?<![\w./-])({_WORDS})(?![\w/-])")

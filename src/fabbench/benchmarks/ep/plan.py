@@ -7,14 +7,13 @@ import msgspec
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import port, python, with_torch_variables
-from fabbench.benchmarks.standard import extra, nics, read_variables, silence, timeout
+from fabbench.benchmarks.standard import extra, nics, read_variables, silence, timeout, words_of
 from fabbench.catalog.nccl_environment import environment, gid_setting
 from fabbench.model import records
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.options import Choice, Flag, Text, Whole, option
-from fabbench.model.plan import Proof, Step
+from fabbench.model.plan import Step
 from fabbench.model.values import frozen
 
 EP_BENCH = "ep_bench"
@@ -37,12 +36,11 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: str  # How it is started: `ranks`, `torchrun` or `node`
     words: str  # Its options, with fields of the work
     fabrics: Mapping[str, str]  # → variables, `NAME=VALUE …`
-    also: Mapping[str, str] = {}  # An option that not every program has → its words
     gid: str = "NCCL_IB_GID_INDEX"  # The variable of RoCE's GID index
 
 
 @frozen
-class EpWork(nccl_env.RankWork):
+class EpWork(nccl_env.NcclRankWork):
     """Dispatch and combine with one setting."""
 
     program: str = option(
@@ -100,7 +98,8 @@ class EpWork(nccl_env.RankWork):
                 f"{self.program} is a directory of tests, and none is given.",
                 hint="Pass --tests DIRECTORY, where it is on every host.",
             )
-        refused = [name for name in ("dtype", "skew") if name not in programs[0].also]
+        words = programs[0].words
+        refused = [name for name in ("dtype", "skew") if f"[{name}? " not in words]
         if not has_tests:
             refused.append("tests")
         for name in refused:
@@ -137,10 +136,6 @@ class EpWork(nccl_env.RankWork):
         networks = ", ".join(fabrics)
         return f"{self.program} moves data over {networks} with these kernels."
 
-    @override
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        return nccl_env.network_proof(fabric, hosts, self.nics)
-
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return its step, and that of NCCL's all-to-all beside it."""
         gpus = nccl_env.gpus_per_host(hosts)
@@ -173,12 +168,8 @@ class EpWork(nccl_env.RankWork):
         return (_ALLTOALL, *f"-b {size} -e {size} -g 1 -n 50 -w 10 -c 1".split())
 
     def _argv(self, program: Program, gpus: int) -> Sequence[str]:
-        # The program's own words, filled in with fields of the work; those of `also` only where
-        # their field is set.
         values = {**asdict(self), "gpus": gpus, "tokens": self._tokens}
-        also = [words for name, words in program.also.items() if values[name]]
-        line = " ".join((program.words, *also))
-        words = line.format(**values).split()
+        words = words_of(program.words, values)
         started: tuple[str, ...] = (program.file,)
         if self.tests:
             started = (self.python or "python3", f"{self.tests}/{program.file}")

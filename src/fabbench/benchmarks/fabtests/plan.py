@@ -1,12 +1,12 @@
 """How the fabtests are started: a pair of processes per domain, all domains concurrently."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.libfabric.reader import LOG_SETTINGS
-from fabbench.benchmarks.standard import MEMORY, devices, extra, sizes, timeout
+from fabbench.benchmarks.standard import MEMORY, devices, extra, sizes, timeout, words_of
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
@@ -26,6 +26,7 @@ INSTALL = (
     "on AWS they come with the EFA installer (/opt/amazon/efa/bin); elsewhere build fabtests of "
     "https://github.com/ofiwg/libfabric and pass its directory with --bin-dir"
 )
+_WORDS = "[is_direct? -f efa-direct] [is_rma? -e rdm -o {operation}] [window? -W {window}]"
 # Only these listen on a TCP port, which is what fabbench waits for.
 _LISTENING = frozenset({"tcp", "sockets", "net"})
 
@@ -70,9 +71,6 @@ class FabtestsWork(LibfabricWork):
     env: ClassVar[Mapping[str, str]] = LOG_SETTINGS
 
     def __post_init__(self) -> None:
-        if self.program not in PROGRAMS:
-            known = ", ".join(PROGRAMS)
-            raise RequestError(f"Unknown program {self.program}.", hint=f"One of {known}.")
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):
             why = (
                 "Domains are measured concurrently at one size: their programs would not stay "
@@ -106,12 +104,10 @@ class FabtestsWork(LibfabricWork):
 
     @override
     def options(self, fabric: str) -> tuple[str, ...]:
-        options: list[str] = []
-        if self.direct and provider(fabric) == "efa":
-            options += ["-f", "efa-direct"]
-        # The others are named after their endpoint, and have no operation.
-        if self.program.startswith("fi_rma_"):
-            options += ["-e", "rdm", "-o", self.operation]
-        if self.window:
-            options += ["-W", str(self.window)]
-        return tuple(options)
+        values = {
+            **asdict(self),
+            "is_direct": self.direct and provider(fabric) == "efa",
+            # The others are named after their endpoint, and have no operation.
+            "is_rma": self.program.startswith("fi_rma_"),
+        }
+        return words_of(_WORDS, values)

@@ -15,7 +15,6 @@ class LibfabricBenchmark(RunBenchmark):
     joins_groups = True
     joins_steps = True
     between_two = True
-    versions = ("libfabric",)
     network_shown = "-v, libfabric's programs print it"
 
     @override

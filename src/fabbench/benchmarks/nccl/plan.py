@@ -7,13 +7,12 @@ from fabbench.benchmarks import nccl_env, standard
 from fabbench.benchmarks.nccl.collectives import COLLECTIVES
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.catalog.nccl_environment import NIC_SELECTORS, environment
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.mappings import distinct
 from fabbench.model.messages import listed
 from fabbench.model.options import RARE, SIZE, Choice, Type, Whole, option
-from fabbench.model.plan import Command, Proof, Step
+from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 from fabbench.model.values import frozen
 
@@ -57,7 +56,7 @@ def _round_down(unit: int, size: int) -> int:
 
 
 @frozen
-class NcclWork(nccl_env.RankWork):
+class NcclWork(nccl_env.NcclRankWork):
     """Collectives over a sweep of sizes."""
 
     collectives: tuple[str, ...] = option(
@@ -218,7 +217,3 @@ class NcclWork(nccl_env.RankWork):
             argv = (f"{name}_perf", *options)
             commands[name] = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, per_host)
         return self.rank_steps(execution, "nccl", commands, called="collective")
-
-    @override
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)

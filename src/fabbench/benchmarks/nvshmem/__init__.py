@@ -5,7 +5,6 @@ state, are recognized and not read. Formats: docs/formats.md.
 """
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 from fabbench.benchmarks.standard import RunBenchmark
@@ -17,10 +16,7 @@ class Nvshmem(RunBenchmark):
 
     name = "nvshmem"
     network_shown = "NVSHMEM_DEBUG=INFO, NVSHMEM prints it"
-    default_metrics = ("busbw", "latency", "bandwidth", "algbw", "message_rate")
     cases_field = "tests"
-    versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")
-    resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})  # `%.3f` of GB/s
 
     summary = "NVSHMEM's perftests between GPUs."
     help = """\
@@ -33,20 +29,6 @@ class Nvshmem(RunBenchmark):
 
     Example: fabbench run nvshmem --on local --fabric p2p -e 1G -- --bidir
     """
-
-    @override
-    def may_begin(self, text: str) -> bool:
-        # Titles of NVSHMEM's tables are a word: `# put_bw`, `put_bw (GB/s)`, or in a box.
-        if super().may_begin(text):
-            return True
-        first = text.lstrip()[:1]
-        if first == "#":
-            is_title = text.strip("# \t").isidentifier()
-        else:
-            is_title = first == "|"  # of a boxed table
-        # A title has one unit, names of columns have several.
-        is_with_unit = "(GB/s)" in text and text.count("(") == 1
-        return is_title or is_with_unit
 
     @override
     def advice(self, work: Any, fabrics: Sequence[str]) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """How NVSHMEM's perftests are started: one step of mpirun for each."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
@@ -15,6 +16,7 @@ from fabbench.benchmarks.standard import (
     timeout,
     variables_of,
     warmup,
+    words_of,
 )
 from fabbench.catalog.nccl_environment import DEBUG_FILE, NcclEnvironment, gid_setting
 from fabbench.model.errors import RequestError
@@ -138,12 +140,8 @@ class NvshmemWork(nccl_env.RankWork):
             raise RequestError("NVSHMEM does not support --virtual-nodes.", hint=hint)
         gpus = nccl_env.gpus_per_host(hosts)
         env_of_ranks = self._environment(fabric, hosts)
-        options = (
-            *self.sweep.words(),
-            *("-n", str(self.iterations)),
-            *("-w", str(self.warmup)),
-            *self.extra,
-        )
+        words = words_of("-n {iterations} -w {warmup}", asdict(self))
+        options = (*self.sweep.words(), *words, *self.extra)
         commands: dict[str, tuple[Command, ...]] = {}
         for name in self.tests:
             per_host = self.pes_per_host or gpus

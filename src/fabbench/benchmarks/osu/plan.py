@@ -1,6 +1,7 @@
 """How the OSU micro-benchmarks are started: one step of mpirun (Open MPI) or srun per program."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.standard import (
@@ -14,6 +15,7 @@ from fabbench.benchmarks.standard import (
     timeout,
     variables_of,
     warmup,
+    words_of,
 )
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
@@ -66,6 +68,10 @@ SUBFOLDERS = (
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
+_WORDS = (
+    "[has_sizes? -m {min_bytes}:{max_bytes}] [iterations? -i {iterations}] [warmup? -x {warmup}] "
+    "[check? -c] [is_on_gpus? -d cuda]"
+)
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
     "OMPI_MCA_pml",
@@ -184,22 +190,10 @@ class OsuWork(nccl_env.RankWork):
 
     def _options(self, name: str) -> Sequence[str]:
         """Return the options of a program; those of two sides end in where each has its buffer."""
-        words: list[str] = []
-        if name not in _SIZELESS:
-            words += ("-m", f"{self.min_bytes}:{self.max_bytes}")
-        if self.iterations is not None:
-            words += ("-i", str(self.iterations))
-        if self.warmup is not None:
-            words += ("-x", str(self.warmup))
-        if self.check:
-            words.append("-c")
         is_on_gpus = self.memory == "cuda"
-        if is_on_gpus:
-            words += ("-d", "cuda")
-        words += self.extra
-        if is_on_gpus and name in _OF_TWO_SIDES:
-            words += ("D", "D")
-        return words
+        values = {**asdict(self), "has_sizes": name not in _SIZELESS, "is_on_gpus": is_on_gpus}
+        buffers = ("D", "D") if is_on_gpus and name in _OF_TWO_SIDES else ()
+        return (*words_of(_WORDS, values), *self.extra, *buffers)
 
     def _ranks(self, name: str, hosts: int) -> int:
         """Return the ranks of a program on a number of hosts.

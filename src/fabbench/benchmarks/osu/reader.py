@@ -32,7 +32,7 @@ from fabbench.benchmarks.tables import (
     read_columns,
     unknown_columns,
 )
-from fabbench.catalog.systems import rows_of
+from fabbench.catalog.systems import pairs_of
 from fabbench.model.log import fact_text
 from fabbench.model.messages import single_spaced
 from fabbench.model.patterns import Match, lazy
@@ -107,8 +107,8 @@ def _title(match: Match) -> Events:
 
 def _program_of_title(title: str) -> str:
     """Return the program without `osu_`: the rewritings of names.csv, one after another."""
-    for row in rows_of("names.csv", "fabbench.benchmarks.osu"):
-        title = re.sub(row["pattern"], row["name"], title)
+    for pattern, name in pairs_of("names.csv", "fabbench.benchmarks.osu").items():
+        title = re.sub(pattern, name, title)
     return title
 
 

@@ -11,7 +11,7 @@ from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
 from fabbench.benchmarks.findings import finding
 from fabbench.benchmarks.perftest import rows
-from fabbench.catalog.systems import rows_of
+from fabbench.catalog.systems import pairs_of
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE, single_spaced
 from fabbench.model.patterns import Match, lazy
@@ -86,9 +86,7 @@ _SETUP = lazy(
     r"data)\s*: ?([^\s\"]\S*?)"
     r"(?=\s|$|Device +:|Transport type|Using |Lock-free)"
 )
-_FACTS: Mapping[str, str] = {
-    row["name"]: row["fact"] for row in rows_of("settings.csv", "fabbench.benchmarks.perftest")
-}
+_FACTS = pairs_of("settings.csv", "fabbench.benchmarks.perftest")
 
 # They state the fact of a group's name.
 _STATED = lazy(
@@ -96,9 +94,7 @@ _STATED = lazy(
     r"|(?:creating |Using |Use )?(?P<gpu>(?i:cuda|rocm|musa)) (?:Ctx|Device with ID: .*|memory "
     r"+: ON|device : \d+))\s*"
 )
-_MEANINGS: Mapping[str, str] = {
-    row["status"]: row["meaning"] for row in rows_of("statuses.csv", "fabbench.benchmarks.perftest")
-}
+_MEANINGS = pairs_of("statuses.csv", "fabbench.benchmarks.perftest")
 
 _SMALLEST = 2
 _LARGEST = 1 << 23

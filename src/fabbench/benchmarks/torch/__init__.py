@@ -1,10 +1,7 @@
 """all_reduce of torch.distributed: fabbench's own program, and the reports of other programs."""
 
-from types import MappingProxyType
-
 from fabbench.benchmarks import OF_NCCL
 from fabbench.benchmarks.standard import RunBenchmark
-from fabbench.model.compat import override
 
 
 class Torch(RunBenchmark):
@@ -13,11 +10,6 @@ class Torch(RunBenchmark):
     name = "torch"
     network_shown = OF_NCCL
     one_scale = True
-    default_metrics = ("busbw", "algbw")
-    versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
-    resolution = MappingProxyType(
-        {"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)}
-    )  # two or three decimals of GB/s
     python_packages = ("torch==2.9.1",)
     summary = "all_reduce of torch.distributed between GPUs."
     help = """\
@@ -32,11 +24,6 @@ class Torch(RunBenchmark):
     Example: fabbench run torch --on local --fabric p2p --size 64M --size 1G --python
     ~/venv/bin/python
     """
-
-    @override
-    def may_begin(self, text: str) -> bool:
-        is_markdown = text.lstrip().startswith("|")
-        return is_markdown or super().may_begin(text)
 
 
 BENCHMARK = Torch()

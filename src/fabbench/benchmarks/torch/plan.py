@@ -9,13 +9,20 @@ from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import first_address, port, python
-from fabbench.benchmarks.standard import iterations, nics, silence, sizes, timeout, warmup
+from fabbench.benchmarks.standard import (
+    iterations,
+    nics,
+    silence,
+    sizes,
+    timeout,
+    warmup,
+    words_of,
+)
 from fabbench.catalog.nccl_environment import environment
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.options import Choice, Whole, option
-from fabbench.model.plan import Proof, Step
+from fabbench.model.plan import Step
 from fabbench.model.values import frozen
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
@@ -26,13 +33,15 @@ WIDTHS: Mapping[str, int] = {
     "float64": 8,
 }  # type → bytes of one element
 PYTHON = "python3"
-_WORDS = "--dtype {dtype} --trials {trials} --warmup {warmup} --master {master} --port {port}"
-"""Options of the program beside the sizes, with fields of the work."""
+_WORDS = (
+    "[is_matrix? --rows {rows} --columns {columns}] {listed_sizes} --dtype {dtype} "
+    "--trials {trials} --warmup {warmup} --master {master} --port {port}"
+)
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
 
 @frozen
-class TorchWork(nccl_env.RankWork):
+class TorchWork(nccl_env.NcclRankWork):
     """All_reduce of one matrix, or of several sizes."""
 
     program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
@@ -73,29 +82,18 @@ class TorchWork(nccl_env.RankWork):
         elements = self.rows * self.columns
         return self.sizes or (elements * WIDTHS[self.dtype],)
 
-    def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`."""
-        return nccl_env.why_unsupported(fabric, host)
-
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
-        shape = ["--rows", str(self.rows), "--columns", str(self.columns)]
-        if self.sizes:
-            sizes = map(str, self.sizes)
-            shape = [word for size in sizes for word in ("--size", size)]
-        words = _WORDS.format(**asdict(self), master=first_address(hosts))
-        argv = (
-            self.python or PYTHON,
-            f"{{folder}}/{FILE}",  # {folder} is of the step: `files` below is put there
-            *shape,
-            *words.split(),
-        )
+        values = {
+            **asdict(self),
+            "is_matrix": not self.sizes,
+            "listed_sizes": " ".join(f"--size {size}" for size in self.sizes),
+            "master": first_address(hosts),
+        }
+        # {folder} is of the step: `files` below is put there
+        argv = (self.python or PYTHON, f"{{folder}}/{FILE}", *words_of(_WORDS, values))
         ranks = nccl_env.gpus_per_host(hosts)
         env_of_ranks = environment(fabric, hosts)
         commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, ranks)
         (step,) = self.rank_steps(execution, "torch", {"all_reduce": commands})
         return (replace(step, files={FILE: self.program}),)
-
-    @override
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        return nccl_env.network_proof(fabric, hosts, self.nics)
