@@ -267,7 +267,7 @@ class FirstErrors:
             kind = max(kind, ErrorKind.VAGUE)
         error = ErrorLine(self.number, text)
         self._hints.setdefault(kind, error)
-        self._error_lines += kind is ErrorKind.WORDS and not text.startswith("{")  # no record
+        self._error_lines += kind <= ErrorKind.VAGUE and not text.startswith("{")  # no record
         # A report says less than the origin below it.
         if kind is ErrorKind.WORDS and not is_report:
             self._start_of_incident = self._start_of_incident or error

@@ -3,7 +3,6 @@
 It is no benchmark.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
@@ -11,9 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.evidence.hangs import Hangs, rank_numbers
 from fabbench.evidence.known_errors import finding
+from fabbench.evidence.plain_json import read_json
 from fabbench.model.log import NCCL_DEBUG, Finding, MutableFacts, Record
 from fabbench.model.messages import listed
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import bounded, lazy
 
 Fields: TypeAlias = Mapping[str, Any]
 SIGN = b'"communicators_count"'
@@ -40,7 +40,7 @@ def ras_report(text: str) -> RasReport | None:
         return _read_json(text)
     hangs = Hangs()
     for line in text.splitlines():
-        hangs.feed(line)
+        hangs.feed(bounded(line))
     return RasReport([*hangs.findings()]) if hangs.has_ras_table else None
 
 
@@ -59,7 +59,7 @@ def _read_json(text: str) -> RasReport | None:
     end = text.rfind("}") + 1
     whole = _NO_COMMA.sub(r",\1", text[begin:end])  # NCCL 2.28 leaves one out
     try:
-        report = json.loads(whole)
+        report = read_json(whole)
         version = str(report.get("nccl_version", "unknown"))
         return RasReport([*_findings(report)], _waits(report["communicators"]), version)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
