@@ -303,8 +303,7 @@ class FirstErrors:
         """
         if not self.kept:
             return ""
-        kinds = [kind for kind, _ in self.kept]
-        by_kind = zip(kinds, self.kept.values(), strict=True)
+        by_kind = [(kind, error) for (kind, _), error in self.kept.items()]
         least, error = min(by_kind)
         if least is ErrorKind.ORIGIN:
             return error.text.strip()

@@ -4,6 +4,7 @@ Pickles (`_dump_nccl_trace`, versions 2.0 to 2.10) and JSON (`_dump_nccl_trace_j
 fields; torch/csrc/distributed/c10d/FlightRecorderDetail.hpp writes them.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 
 from fabbench.evidence.hangs import Call, Group, Hangs, RankState, rank_numbers
 from fabbench.evidence.known_errors import finding
-from fabbench.evidence.plain_json import read_json
 from fabbench.model.errors import MachineError
 from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Finding, MutableFacts, Record
 from fabbench.model.patterns import lazy
@@ -42,7 +42,7 @@ def read_dump(data: bytes, name: str) -> Dump:
     """Read a dump; its rank is the number at the end of its name. Raise MachineError."""
     from fabbench.evidence.plain_pickle import read_plain  # pickle loads slowly
 
-    read = read_plain if _PICKLE.match(data) else read_json
+    read = read_plain if _PICKLE.match(data) else json.loads
     try:
         content = read(data)
     except (ValueError, RecursionError) as error:
@@ -65,29 +65,25 @@ def _unreadable(name: str, why: str) -> MachineError:
 def record_of(dumps: Sequence[Dump]) -> Record:
     """Return what the dumps of a job's ranks show. Raise MachineError for a damaged one."""
     hangs = Hangs(may_go_on=True)  # a healthy job can be dumped, too
-    members: set[int] = set()
     version = "unknown"
-    for dump in dumps:
-        try:
+    try:
+        for dump in dumps:
             _add_dump(hangs, dump)
-            members.update(_ranks_of_groups(dump))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise MachineError(f"The dump of rank {dump.rank} is damaged: {error}.") from error
-        version = str(dump.content.get("comm_lib_version") or version)
+            version = str(dump.content.get("comm_lib_version") or version)
+        findings = [*hangs.findings(), *_ranks_without_dump(dumps)]
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise MachineError(f"A dump up to that of rank {dump.rank} is damaged: {error}.") from error
     facts: MutableFacts = {"report": FLIGHT_RECORDER, "nccl": version}
-    findings = [*hangs.findings(), *_ranks_without_dump(dumps, members)]
     return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
 
 
-def _ranks_of_groups(dump: Dump) -> Iterator[int]:
-    """Yield the ranks of all process groups that one rank knows."""
-    for group in dump.content.get("pg_config", {}).values():
-        ranks = str(group["ranks"])
-        yield from map(int, _NUMBER.findall(ranks))
-
-
-def _ranks_without_dump(dumps: Sequence[Dump], members: set[int]) -> Iterator[Finding]:
-    """Yield a finding if `members` of the job have no dump, unless only one dump was given."""
+def _ranks_without_dump(dumps: Sequence[Dump]) -> Iterator[Finding]:
+    """Yield a finding if ranks of the job have no dump, unless only one dump was given."""
+    members: set[int] = set()
+    for dump in dumps:
+        for group in dump.content.get("pg_config", {}).values():
+            ranks = str(group["ranks"])
+            members.update(map(int, _NUMBER.findall(ranks)))
     absent = members - {dump.rank for dump in dumps}
     if absent and len(dumps) > 1:
         line = f"{FLIGHT_RECORDER}: dumps of {len(dumps)} of {len(members)} ranks"
@@ -125,7 +121,9 @@ def _add_call(state: RankState, entry: Mapping[str, Any], name: str, number: int
     `number`: that of the call in the sequence of its group.
     """
     sizes = entry["input_sizes"]
-    elements = format(math.prod(sizes[0]), "d") if sizes else ""  # of the first input, by its dimensions
+    elements = (
+        format(math.prod(sizes[0]), "d") if sizes else ""
+    )  # of the first input, by its dimensions
     state.calls[number] = Call(name, elements)
     state.started = max(state.started or 0, number)
     # Of gloo's calls the state stays `scheduled`: only that they are retired shows their end.

@@ -3,6 +3,7 @@
 It is no benchmark.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.evidence.hangs import Hangs, rank_numbers
 from fabbench.evidence.known_errors import finding
-from fabbench.evidence.plain_json import read_json
 from fabbench.model.log import NCCL_DEBUG, Finding, MutableFacts, Record
 from fabbench.model.messages import listed
 from fabbench.model.patterns import bounded, lazy
@@ -59,10 +59,10 @@ def _read_json(text: str) -> RasReport | None:
     end = text.rfind("}") + 1
     whole = _NO_COMMA.sub(r",\1", text[begin:end])  # NCCL 2.28 leaves one out
     try:
-        report = read_json(whole)
+        report = json.loads(whole)
         version = str(report.get("nccl_version", "unknown"))
         return RasReport([*_findings(report)], _waits(report["communicators"]), version)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError):
         return None
 
 

@@ -278,9 +278,7 @@ class StreamGroup:
         reported.sort(key=statuses.__contains__)
         record.failures = reported
         record.alarms = [message.sentence for message in counted if not message.is_report]
-        # What was not started did not run too long.
-        is_started = all(message.kind is not Kind.NOT_STARTED for message in counted)
-        if timeouts and is_started and not record.timed_out:
+        if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
 
     def _shows_end(self, message: Message) -> bool:
