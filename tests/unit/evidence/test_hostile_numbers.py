@@ -45,7 +45,7 @@ each_hostile = pytest.mark.parametrize(
 MODULES = ("flight_recorder", "hangs", "judge", "nccl", "ras", "transport")
 """Those of the evidence that take numbers from lines; the inspector has documents."""
 MORE = (
-    "[rank0]:[E1130 a.cpp:6] Timeout at NCCL work: 7, last enqueued NCCL work: 8, last completed 6.",
+    "[rank0]:[E1130 a.cpp:6] Timeout at NCCL work: 7, last enqueued NCCL work: 8.",
 )
 """Lines in the programs' shapes that no known log has."""
 
@@ -169,7 +169,20 @@ FIELDS = (
     "pg_config",
     "profiling_name",
 )
-VALUES: tuple[Any, ...] = (10**600, -(10**600), math.inf, math.nan, 0.5, "", None, [], {}, [[]], [[2.5]], [["a"]])
+VALUES: tuple[Any, ...] = (
+    10**600,
+    -(10**600),
+    math.inf,
+    math.nan,
+    0.5,
+    "",
+    None,
+    [],
+    {},
+    [[]],
+    [[2.5]],
+    [["a"]],
+)
 
 
 @pytest.mark.parametrize("field", FIELDS)
