@@ -267,7 +267,7 @@ class FirstErrors:
             kind = max(kind, ErrorKind.VAGUE)
         error = ErrorLine(self.number, text)
         self._hints.setdefault(kind, error)
-        self._error_lines += kind is ErrorKind.WORDS and not text.startswith("{")  # no record
+        self._error_lines += kind <= ErrorKind.VAGUE and not text.startswith("{")  # no record
         # A report says less than the origin below it.
         if kind is ErrorKind.WORDS and not is_report:
             self._start_of_incident = self._start_of_incident or error
@@ -303,8 +303,7 @@ class FirstErrors:
         """
         if not self.kept:
             return ""
-        kinds = [kind for kind, _ in self.kept]
-        by_kind = zip(kinds, self.kept.values(), strict=True)
+        by_kind = [(kind, error) for (kind, _), error in self.kept.items()]
         least, error = min(by_kind)
         if least is ErrorKind.ORIGIN:
             return error.text.strip()

@@ -66,14 +66,14 @@ def record_of(dumps: Sequence[Dump]) -> Record:
     """Return what the dumps of a job's ranks show. Raise MachineError for a damaged one."""
     hangs = Hangs(may_go_on=True)  # a healthy job can be dumped, too
     version = "unknown"
-    for dump in dumps:
-        try:
+    try:
+        for dump in dumps:
             _add_dump(hangs, dump)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise MachineError(f"The dump of rank {dump.rank} is damaged: {error}.") from error
-        version = str(dump.content.get("comm_lib_version") or version)
+            version = str(dump.content.get("comm_lib_version") or version)
+        findings = [*hangs.findings(), *_ranks_without_dump(dumps)]
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise MachineError(f"A dump up to that of rank {dump.rank} is damaged: {error}.") from error
     facts: MutableFacts = {"report": FLIGHT_RECORDER, "nccl": version}
-    findings = [*hangs.findings(), *_ranks_without_dump(dumps)]
     return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
 
 
@@ -121,7 +121,9 @@ def _add_call(state: RankState, entry: Mapping[str, Any], name: str, number: int
     `number`: that of the call in the sequence of its group.
     """
     sizes = entry["input_sizes"]
-    elements = str(math.prod(sizes[0])) if sizes else ""  # of the first input, by its dimensions
+    elements = (
+        format(math.prod(sizes[0]), "d") if sizes else ""
+    )  # of the first input, by its dimensions
     state.calls[number] = Call(name, elements)
     state.started = max(state.started or 0, number)
     # Of gloo's calls the state stays `scheduled`: only that they are retired shows their end.

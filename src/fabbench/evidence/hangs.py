@@ -42,13 +42,13 @@ _HEARTBEAT = lazy(
 )
 """A terminal may have cut the line, so that it does not say whose watchdog."""
 _LAGGARD = lazy(
-    r"\[(?P<ranks>\d+(?:, *\d+)*)\] finished collective #\d+, but didn't join collective #\d+"
-    r"|Ranks? (?P<missed>\d+(?:, *\d+)*) failed to pass monitoredBarrier"
+    r"(?:\[|Ranks? )(\d+(?:, *\d+)*)(?:\] finished collective #\d+, but didn't join collective #\d+"
+    r"| failed to pass monitoredBarrier)"
 )
 _GLOO = lazy(r"gloo/[^\s\]]{1,99}\] Timed out waiting (?P<limit>\d{1,12})ms for ")
 _FRAME = lazy(r"distributed_c10d\.py\", line \d+, in (?P<call>[a-z]\w*)")
 """A frame of Python's traceback of a rank that gave up, which names the collective."""
-_RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
+_RANK = lazy(r"\[(?:rank|Rank |PG [^]]*Rank )(\d+)\]")
 _GROUP = lazy(r"(?<!\w)(\w*) ?\(([^()]+)\)$")
 _PEERS = frozenset({"SEND", "RECV", "COALESCED"})
 """What two ranks of a group do, in a sequence of its own."""
@@ -324,7 +324,7 @@ class Hangs:
         """Read a line of a report: ranks that lag, the first line of a part, or what is below."""
         laggard = _LAGGARD.search(text)
         if laggard is not None:
-            for rank in (laggard["ranks"] or laggard["missed"]).split(","):
+            for rank in laggard[1].split(","):
                 self.laggards[int(rank)] = None
         # A part of a report has no end of its own: details below belong to the last head.
         if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
@@ -703,7 +703,7 @@ def _add_wait(state: RankState, wait: RankState) -> None:
 def _rank_that_printed(text: str) -> int:
     """Return the rank that printed a line; -1 if it does not say."""
     match = _RANK.search(text)
-    return int(match[1] or match[2]) if match else -1
+    return int(match[1]) if match else -1
 
 
 def rank_numbers(ranks: Iterable[int]) -> str:

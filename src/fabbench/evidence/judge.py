@@ -601,7 +601,8 @@ def _other_paths(record: Record, codes: Collection[str]) -> Iterator[Finding]:
     program = f"{record.benchmark} {record.case}"
     for path in path_facts():
         code = path.finding(facts, program)
-        if code and path.unless not in codes:
+        has_way = record.gpus.isdisjoint(path.gpus_without)
+        if code and has_way and path.unless not in codes:
             line = record.evidence.get(path.fact, "")
             yield finding(code, line, value=path.shown(facts))
 

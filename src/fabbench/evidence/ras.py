@@ -13,7 +13,7 @@ from fabbench.evidence.hangs import Hangs, rank_numbers
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import NCCL_DEBUG, Finding, MutableFacts, Record
 from fabbench.model.messages import listed
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import bounded, lazy
 
 Fields: TypeAlias = Mapping[str, Any]
 SIGN = b'"communicators_count"'
@@ -40,7 +40,7 @@ def ras_report(text: str) -> RasReport | None:
         return _read_json(text)
     hangs = Hangs()
     for line in text.splitlines():
-        hangs.feed(line)
+        hangs.feed(bounded(line))
     return RasReport([*hangs.findings()]) if hangs.has_ras_table else None
 
 
@@ -62,7 +62,7 @@ def _read_json(text: str) -> RasReport | None:
         report = json.loads(whole)
         version = str(report.get("nccl_version", "unknown"))
         return RasReport([*_findings(report)], _waits(report["communicators"]), version)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError):
         return None
 
 

@@ -139,7 +139,7 @@ class LogParser:
             return None
         # Evidence is known by its first characters, or has an arrow, as failed calls have.
         if message[:HEAD] in HANDLERS or CHAIN in message:
-            self._group_of(stream).evidence.feed(message, origin)
+            self._group_of(stream).evidence.feed(bounded(message), origin)
         return ()
 
     def _read_long(self, raw: str) -> list[Result]:

@@ -4,6 +4,7 @@ import pytest
 
 from fabbench.evidence.judge import with_slower_paths
 from fabbench.evidence.known_errors import KnownError, by_code, causes, finding, findings_of
+from fabbench.model import records
 from fabbench.model.literals import needed_texts
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.inputs import parse
@@ -19,8 +20,14 @@ OF_CURVES = {
     "sides-differ",
 }
 KNOWN = by_code()
+CODES = [each.code for each in records.load("fabbench.evidence", "causes.toml", KnownError)]
 COUNTEREXAMPLES = [(error, line) for error in KNOWN.values() for line in error.counterexamples]
 EXAMPLES = [(error, line) for error in KNOWN.values() for line in error.examples]
+
+
+def test_a_code_is_that_of_one_cause() -> None:
+    """Of two records with one code, the first would be none."""
+    assert sorted(set(CODES)) == sorted(CODES)
 
 
 @pytest.mark.parametrize(

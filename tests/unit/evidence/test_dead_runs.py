@@ -46,6 +46,7 @@ SETS = (
     "thirteenth",
     "fourteenth",
     "fifteenth",
+    "sixteenth",
     "gloo",
 )
 CASES = [case for name in SETS for case in cases(name)]
