@@ -186,13 +186,17 @@ _OPTIONAL = lazy(r"\[(\w+)\? ([^]]*)\]")
 def words_of(line: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of a program's command line, with values for its `{name}`.
 
-    `[name? …]` is left out where that value is None, False or empty.
+    `[name? …]` is left out where that value is None, False or empty, as is a word that is empty. A
+    value is one word, whatever is in it.
     """
 
     def chosen(part: Match) -> str:
-        return "" if str(values[part[1]]) in _UNSET else part[2]
+        value = str(values[part[1]])
+        return "" if value in _UNSET else part[2]
 
-    return tuple(_OPTIONAL.sub(chosen, line).format_map(values).split())
+    words = _OPTIONAL.sub(chosen, line).split()
+    filled_in = (word.format_map(values) for word in words)
+    return tuple(filter(None, filled_in))
 
 
 MEMORY = Choice(("host", "cuda"))

@@ -303,7 +303,8 @@ class FirstErrors:
         """
         if not self.kept:
             return ""
-        by_kind = [(kind, error) for (kind, _), error in self.kept.items()]
+        kinds = [kind for kind, _ in self.kept]
+        by_kind = zip(kinds, self.kept.values(), strict=True)
         least, error = min(by_kind)
         if least is ErrorKind.ORIGIN:
             return error.text.strip()

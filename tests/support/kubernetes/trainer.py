@@ -7,6 +7,7 @@ have mounted, are written to where it reads them.
 
 import base64
 import json
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,15 @@ def start(cluster: "Cluster") -> None:
     log = cluster.trainer.log
     works = processes.eventually(lambda: "Starting workers" in log.read_text("utf-8"), 120)
     assert works, cluster.trainer.tail()
+    # It works on TrainJobs before its webhooks answer.
+    answers = processes.eventually(_is_answering, 120)
+    assert answers, cluster.trainer.tail()
+
+
+def _is_answering() -> bool:
+    """Whether something listens where the API server finds the webhooks."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", _PORT)) == 0
 
 
 def _webhooks() -> dict[str, object]:

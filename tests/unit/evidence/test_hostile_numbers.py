@@ -44,9 +44,7 @@ each_hostile = pytest.mark.parametrize(
 
 MODULES = ("flight_recorder", "hangs", "judge", "nccl", "ras", "transport")
 """Those of the evidence that take numbers from lines; the inspector has documents."""
-MORE = (
-    "[rank0]:[E1130 a.cpp:6] Timeout at NCCL work: 7, last enqueued NCCL work: 8.",
-)
+MORE = ("[rank0]:[E1130 a.cpp:6] Timeout at NCCL work: 7, last enqueued NCCL work: 8.",)
 """Lines in the programs' shapes that no known log has."""
 
 

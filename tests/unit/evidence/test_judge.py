@@ -596,7 +596,8 @@ def test_what_explains_the_first_error_comes_first_and_else_that_error_is_the_ca
 
 
 @pytest.mark.parametrize(
-    ("said", "hint", "shown"), [(STRANGE, "A hint", STRANGE), ("", "A hint", "A hint"), ("", "", "")]
+    ("said", "hint", "shown"),
+    [(STRANGE, "A hint", STRANGE), ("", "A hint", "A hint"), ("", "", "")],
 )
 def test_a_log_has_the_first_error_or_else_words_of_one(said: str, hint: str, shown: str) -> None:
     assert judge(whole(first_error=said, hint=hint), source="x").said == shown

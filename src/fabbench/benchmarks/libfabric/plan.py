@@ -243,10 +243,13 @@ class LibfabricWork(PairWork):
             "domain": domain,
             "server": SERVER if side.role == "client" else "",
         }
+        sizes = "-S {size} [iterations? -I {iterations}] [gpu? -D cuda -i {gpu}]"
         argv = (
-            *(self.program, "-p", name, *self.options(fabric)),
-            *words_of("-S {size} [iterations? -I {iterations}] [gpu? -D cuda -i {gpu}]", values),
-            *(*self._port(side.role), *self.extra),
+            *(self.program, "-p", name),
+            *self.options(fabric),
+            *words_of(sizes, values),
+            *self._port(side.role),
+            *self.extra,
             *words_of("[domain? -d {domain}] {server}", values),
         )
         # FI_PROVIDER would hide providers from the program, and cluster images set it.

@@ -218,8 +218,9 @@ class PerftestWork(PairWork):
 
         Together, devices run for a time: as many messages would end at different moments.
         """
-        is_usual = self.together and not self.iterations
-        return self.duration_s or (TOGETHER_S if is_usual else None)
+        if self.together and not self.iterations:
+            return self.duration_s or TOGETHER_S
+        return self.duration_s
 
 
 def _without_rdma(host: Host) -> RequestError | MachineError:
