@@ -237,6 +237,8 @@ class LibfabricWork(PairWork):
             env[INTERFACE[name]] = domain
             domain = ""
         values = {
+            "program": self.program,
+            "provider": name,
             "size": "all" if size is None else size,
             "iterations": self.iterations_on(fabric, size),
             "gpu": side.gpu,
@@ -244,14 +246,9 @@ class LibfabricWork(PairWork):
             "server": SERVER if side.role == "client" else "",
         }
         sizes = "-S {size} [iterations? -I {iterations}] [gpu? -D cuda -i {gpu}]"
-        argv = (
-            *(self.program, "-p", name),
-            *self.options(fabric),
-            *words_of(sizes, values),
-            *self._port(side.role),
-            *self.extra,
-            *words_of("[domain? -d {domain}] {server}", values),
-        )
+        argv = (*words_of("{program} -p {provider}", values), *self.options(fabric))
+        argv += (*words_of(sizes, values), *self._port(side.role), *self.extra)
+        argv += words_of("[domain? -d {domain}] {server}", values)
         # FI_PROVIDER would hide providers from the program, and cluster images set it.
         unset = ("FI_PROVIDER",)
         return Command(argv=argv, role=side.role, host=side.at, env=env, unset=unset)

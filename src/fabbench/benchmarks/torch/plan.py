@@ -6,6 +6,7 @@ One step of mpirun, one rank per GPU.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from importlib.resources import files
+from itertools import chain
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import first_address, port, python
@@ -34,7 +35,7 @@ WIDTHS: Mapping[str, int] = {
 }  # type → bytes of one element
 PYTHON = "python3"
 _WORDS = (
-    "[is_matrix? --rows {rows} --columns {columns}] {listed_sizes} --dtype {dtype} "
+    "[is_matrix? --rows {rows} --columns {columns}] --dtype {dtype} "
     "--trials {trials} --warmup {warmup} --master {master} --port {port}"
 )
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
@@ -87,11 +88,12 @@ class TorchWork(nccl_env.NcclRankWork):
         values = {
             **asdict(self),
             "is_matrix": not self.sizes,
-            "listed_sizes": " ".join(f"--size {size}" for size in self.sizes),
             "master": first_address(hosts),
         }
         # {folder} is of the step: `files` below is put there
-        argv = (self.python or PYTHON, f"{{folder}}/{FILE}", *words_of(_WORDS, values))
+        program = (self.python or PYTHON, f"{{folder}}/{FILE}")
+        sizes = (("--size", str(size)) for size in self.sizes)
+        argv = (*program, *chain.from_iterable(sizes), *words_of(_WORDS, values))
         ranks = nccl_env.gpus_per_host(hosts)
         env_of_ranks = environment(fabric, hosts)
         commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, ranks)
