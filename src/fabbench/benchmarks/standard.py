@@ -65,7 +65,7 @@ class ReadBenchmark(Benchmark):
     @cached_property
     @override
     def default_metrics(self) -> Sequence[str]:
-        return tuple(self._signs.metrics) or super().default_metrics
+        return tuple(self._signs.metrics)
 
     @cached_property
     @override
@@ -93,13 +93,10 @@ class ReadBenchmark(Benchmark):
     def program_names(self) -> str:
         return self._signs.program_names
 
-    @cached_property
-    def _begins(self) -> re.Pattern[str]:
-        return re.compile(self._signs.begins)
-
     @override
     def may_begin(self, text: str) -> bool:
-        return super().may_begin(text) or self._begins.match(text) is not None
+        begins = self._signs.begins
+        return super().may_begin(text) or bool(begins and re.match(begins, text))
 
     @override
     def reader(self) -> Reader:

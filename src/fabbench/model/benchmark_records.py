@@ -19,8 +19,8 @@ class Signs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every metric, the best to compare by first → the steps to which its figures are rounded."""
     versions: tuple[str, ...] = ("nccl", "libfabric", "plugin", "cuda")
     first_words: tuple[str, ...] = ()
-    begins: str = "(?!)"
-    """A pattern of the beginning of others that it has to see; usually there are none."""
+    begins: str = ""
+    """A pattern of the beginning of others that it has to see; empty: there are none."""
     over_mpi: bool = False
     """Whether lines in which MPI says what carries the data come first, too."""
     signatures: tuple[Signature, ...] = ()
