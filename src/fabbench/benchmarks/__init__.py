@@ -97,40 +97,38 @@ class Benchmark(ABC):
     """Whether it runs one program at each end, so that ranks and GPUs do not apply."""
     one_scale: bool = False
     """Whether comparisons always show its rates in GB/s with two decimals, as its own tables do."""
+    versions: Sequence[str] = (
+        "nccl",
+        "libfabric",
+        "plugin",
+        "cuda",
+    )
+    """Facts that are versions, in output order."""
     python_packages: Sequence[str] = ()
     """What its program needs from PyPI, as pip requirements.
 
     Modal apps install it into the default image.
     """
+    default_metrics: Sequence[str] = tuple(
+        dict.fromkeys(("busbw", "bandwidth", "latency", "time", *METRICS))
+    )
+    """Every metric that it may print, the best to compare by first.
+
+    Names of `fabbench.model.log.METRICS`.
+
+    A gate on any other metric is refused before a run.
+    """
     cases_field: str = ""
     """The field of the work that names the cases to run, one or several. Empty: it has one."""
     network_shown: str = ""
     """What makes its programs print what carries the data, to end `With …`. Empty: not known."""
+    resolution: Mapping[str, Sequence[float]] = MappingProxyType({})
+    """Metric → the steps in which it may be printed, coarsest first, in base units.
 
-    # A class may have these six as plain attributes, as any other property of a benchmark.
+    Absent: not rounded.
+    """
 
-    @property
-    def default_metrics(self) -> Sequence[str]:
-        """Every metric that it may print, the best to compare by first.
-
-        Names of `fabbench.model.log.METRICS`.
-
-        A gate on any other metric is refused before a run.
-        """
-        return distinct(("busbw", "bandwidth", "latency", "time", *METRICS))
-
-    @property
-    def resolution(self) -> Mapping[str, Sequence[float]]:
-        """Metric → the steps in which it may be printed, coarsest first, in base units.
-
-        Absent: not rounded.
-        """
-        return {}
-
-    @property
-    def versions(self) -> Sequence[str]:
-        """Facts that are versions, in output order."""
-        return ("nccl", "libfabric", "plugin", "cuda")
+    # A class may have these three as plain attributes, as any other property of a benchmark.
 
     @property
     def signatures(self) -> Sequence[Signature]:

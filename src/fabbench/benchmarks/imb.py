@@ -7,6 +7,7 @@ known.
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fabbench.benchmarks import OF_MPI
@@ -213,6 +214,11 @@ class Imb(ReadBenchmark):
 
     name = "imb"
     network_shown = OF_MPI
+    versions = ("imb", "libfabric")
+    default_metrics = ("bandwidth", "latency", "time", "message_rate")
+    resolution = MappingProxyType(
+        {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1.0,)}
+    )
 
 
 BENCHMARK = Imb()

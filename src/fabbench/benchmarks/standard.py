@@ -64,21 +64,6 @@ class ReadBenchmark(Benchmark):
 
     @cached_property
     @override
-    def default_metrics(self) -> Sequence[str]:
-        return tuple(self._signs.metrics)
-
-    @cached_property
-    @override
-    def resolution(self) -> Mapping[str, Sequence[float]]:
-        return self._signs.metrics
-
-    @cached_property
-    @override
-    def versions(self) -> Sequence[str]:
-        return self._signs.versions
-
-    @cached_property
-    @override
     def first_words(self) -> Sequence[str]:
         of_mpi = WORDS if self._signs.over_mpi else ()
         return (*self._signs.first_words, *of_mpi)

@@ -9,6 +9,7 @@ UCX_LOG_LEVEL=info makes UCX print its transport.
 
 from collections.abc import Sequence
 from itertools import chain
+from types import MappingProxyType
 
 from fabbench.benchmarks.commands import CommandLine, read_command_line, whole_number
 from fabbench.benchmarks.consistency import Printed, printed, product
@@ -205,6 +206,10 @@ class UcxPerftest(ReadBenchmark):
     name = "ucx_perftest"
     network_shown = "UCX_LOG_LEVEL=info, UCX prints it"
     between_two = True
+    default_metrics = ("bandwidth", "latency", "message_rate", "time")
+    resolution = MappingProxyType(
+        {"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)}
+    )
 
 
 BENCHMARK = UcxPerftest()

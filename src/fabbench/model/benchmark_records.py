@@ -3,8 +3,6 @@
 A module of its own: msgspec loads slowly, and `--help` reads no output.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from fabbench.model.log import Severity
@@ -12,12 +10,9 @@ from fabbench.model.signature import Signature
 
 
 class Signs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a benchmark prints, and how a line shows that it did."""
+    """How a line shows that a benchmark printed it."""
 
     name: str = ""
-    metrics: Mapping[str, tuple[float, ...]] = {}
-    """Every metric, the best to compare by first → the steps to which its figures are rounded."""
-    versions: tuple[str, ...] = ("nccl", "libfabric", "plugin", "cuda")
     first_words: tuple[str, ...] = ()
     begins: str = ""
     """A pattern of the beginning of others that it has to see; empty: there are none."""

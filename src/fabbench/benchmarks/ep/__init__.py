@@ -11,6 +11,7 @@ class Ep(RunBenchmark):
 
     name = "ep"
     network_shown = "NCCL_DEBUG=INFO (DeepEP V1: NVSHMEM_DEBUG=INFO), it is printed"
+    default_metrics = ("bandwidth", "time", "algbw")
     summary = "Dispatch and combine of expert parallelism (NCCL EP, DeepEP, UCCL-EP)."
     help = """\
     Send tokens to experts on all GPUs and back, as mixture-of-experts models do.

@@ -5,6 +5,7 @@ used, and prints no closing line.
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from fabbench.benchmarks.libfabric import LibfabricBenchmark
 from fabbench.model.compat import override
@@ -14,7 +15,11 @@ class Fabtests(LibfabricBenchmark):
     """The benchmark ``fabtests``."""
 
     name = "fabtests"
+    default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
+    resolution = MappingProxyType(
+        {"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)}
+    )  # `%.2f`
 
     summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
     help = """\

@@ -3,6 +3,8 @@
 Read only: fabbench does not start them. Each is a record of programs.toml.
 """
 
+from types import MappingProxyType
+
 from fabbench.benchmarks.standard import ReadBenchmark
 
 
@@ -11,6 +13,8 @@ class KvTransfer(ReadBenchmark):
 
     name = "kv_transfer"
     between_two = True
+    default_metrics = ("bandwidth", "latency", "time")
+    resolution = MappingProxyType({"bandwidth": (1e7,), "latency": (1e-8,), "time": (1e-6,)})
 
 
 BENCHMARK = KvTransfer()

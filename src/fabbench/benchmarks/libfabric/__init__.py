@@ -15,6 +15,7 @@ class LibfabricBenchmark(RunBenchmark):
     joins_groups = True
     joins_steps = True
     between_two = True
+    versions = ("libfabric",)
     network_shown = "-v, libfabric's programs print it"
 
     @override

@@ -21,7 +21,10 @@ class Nccl(RunBenchmark):
     name = "nccl"
     network_shown = OF_NCCL
     one_scale = True
+    default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
     cases_field = "collectives"
+    versions = ("nccl", "nccl_tests", "rccl", "rccl_tests", "libfabric", "plugin", "cuda", "rocm")
+    resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})  # `%6.2f` of GB/s
     sweep_defaults = MappingProxyType(
         {"min_bytes": "256M", "max_bytes": "256M", "timeout_s": "300", "silence_s": "120"}
     )

@@ -15,6 +15,8 @@ class Nixl(RunBenchmark):
     name = "nixl"
     network_shown = "UCX_PROTO_INFO=y, UCX prints it, and NIXL_LOG_LEVEL=INFO, NIXL with libfabric"
     between_two = True
+    default_metrics = ("bandwidth", "latency", "time")
+    resolution = MappingProxyType({"latency": (1e-7,)})
     sweep_defaults = MappingProxyType(
         {
             "min_bytes": "1M",

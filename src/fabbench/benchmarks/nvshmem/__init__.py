@@ -5,6 +5,7 @@ state, are recognized and not read. Formats: docs/formats.md.
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fabbench.benchmarks.standard import RunBenchmark
@@ -16,7 +17,10 @@ class Nvshmem(RunBenchmark):
 
     name = "nvshmem"
     network_shown = "NVSHMEM_DEBUG=INFO, NVSHMEM prints it"
+    default_metrics = ("busbw", "latency", "bandwidth", "algbw", "message_rate")
     cases_field = "tests"
+    versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")
+    resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})  # `%.3f` of GB/s
 
     summary = "NVSHMEM's perftests between GPUs."
     help = """\

@@ -4,6 +4,7 @@ MPI, and NCCL, between ranks.
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from fabbench.benchmarks import OF_MPI
 from fabbench.benchmarks.standard import RunBenchmark
@@ -15,7 +16,12 @@ class Osu(RunBenchmark):
 
     name = "osu"
     network_shown = OF_MPI
+    versions = ("osu", "libfabric")
+    default_metrics = ("latency", "time", "bandwidth", "message_rate")
     cases_field = "tests"
+    resolution = MappingProxyType(
+        {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)}
+    )
     summary = "OSU micro-benchmarks between MPI ranks."
     help = """\
     Run OSU micro-benchmarks with mpirun: two ranks, or --ranks-per-host on each host for

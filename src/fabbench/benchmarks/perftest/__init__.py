@@ -43,7 +43,13 @@ class Perftest(RunBenchmark):
     joins_groups = True
     joins_steps = True
     between_two = True
+    versions = ("perftest",)
+    default_metrics = ("bandwidth", "latency", "message_rate")
     cases_field = "test"
+    resolution = MappingProxyType(
+        {"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)}
+    )
+    """`%.2f` of usec, and of Gb/s or MiB/s; millions of messages with six decimals."""
 
     @override
     def nics(self, work: "PerftestWork", fabric: str, host: "Host") -> Sequence[str]:

@@ -21,6 +21,10 @@ class Pingpong(LibfabricBenchmark):
     """The benchmark ``pingpong``. fi_pingpong comes with the EFA installer."""
 
     name = "pingpong"
+    default_metrics = ("latency", "bandwidth", "message_rate")
+    resolution = MappingProxyType(
+        {"bandwidth": (1e4,), "latency": (1e-8,)}
+    )  # `%.2f` of usec and MB/sec
 
     sweep_metric = "bandwidth"
     sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})

@@ -1,5 +1,7 @@
 """all_reduce of torch.distributed: fabbench's own program, and the reports of other programs."""
 
+from types import MappingProxyType
+
 from fabbench.benchmarks import OF_NCCL
 from fabbench.benchmarks.standard import RunBenchmark
 
@@ -10,6 +12,11 @@ class Torch(RunBenchmark):
     name = "torch"
     network_shown = OF_NCCL
     one_scale = True
+    default_metrics = ("busbw", "algbw")
+    versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
+    resolution = MappingProxyType(
+        {"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)}
+    )  # two or three decimals of GB/s
     python_packages = ("torch==2.9.1",)
     summary = "all_reduce of torch.distributed between GPUs."
     help = """\
