@@ -80,8 +80,10 @@ class ReadBenchmark(Benchmark):
 
     @override
     def may_begin(self, text: str) -> bool:
+        if super().may_begin(text):
+            return True
         begins = self._signs.begins
-        return super().may_begin(text) or bool(begins and re.match(begins, text))
+        return begins != "" and re.match(begins, text) is not None
 
     @override
     def reader(self) -> Reader:

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from fabbench.benchmarks.pairs import PORT, SERVER, PairWork, Side
-from fabbench.benchmarks.standard import words_of
 from fabbench.catalog.systems import rows_of
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
@@ -236,22 +235,30 @@ class LibfabricWork(PairWork):
         if domain and name in INTERFACE:  # it is an interface, and ``-d`` would be ignored
             env[INTERFACE[name]] = domain
             domain = ""
-        values = {
-            "program": self.program,
-            "provider": name,
-            "size": "all" if size is None else size,
-            "iterations": self.iterations_on(fabric, size),
-            "gpu": side.gpu,
-            "domain": domain,
-            "server": SERVER if side.role == "client" else "",
-        }
-        sizes = "-S {size} [iterations? -I {iterations}] [gpu? -D cuda -i {gpu}]"
-        argv = (*words_of("{program} -p {provider}", values), *self.options(fabric))
-        argv += (*words_of(sizes, values), *self._port(side.role), *self.extra)
-        argv += words_of("[domain? -d {domain}] {server}", values)
+        sizes = "all" if size is None else str(size)
+        argv = [self.program, "-p", name]
+        argv += self.options(fabric)
+        argv += ["-S", sizes]
+        iterations = self.iterations_on(fabric, size)
+        if iterations:
+            argv += ["-I", str(iterations)]
+        if side.gpu is not None:
+            argv += ["-D", "cuda", "-i", str(side.gpu)]
+        argv += self._port(side.role)
+        argv += self.extra
+        if domain:
+            argv += ["-d", domain]
+        if side.role == "client":
+            argv.append(SERVER)
         # FI_PROVIDER would hide providers from the program, and cluster images set it.
         unset = ("FI_PROVIDER",)
-        return Command(argv=argv, role=side.role, host=side.at, env=env, unset=unset)
+        return Command(
+            argv=tuple(argv),
+            role=side.role,
+            host=side.at,
+            env=env,
+            unset=unset,
+        )
 
     def _port(self, role: str) -> Sequence[str]:
         """Return the option of the port of a side."""

@@ -6,7 +6,6 @@ One step of mpirun, one rank per GPU.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from importlib.resources import files
-from itertools import chain
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nodes import first_address, port, python
@@ -17,7 +16,6 @@ from fabbench.benchmarks.standard import (
     sizes,
     timeout,
     warmup,
-    words_of,
 )
 from fabbench.catalog.nccl_environment import environment
 from fabbench.model.errors import RequestError
@@ -34,10 +32,8 @@ WIDTHS: Mapping[str, int] = {
     "float64": 8,
 }  # type → bytes of one element
 PYTHON = "python3"
-_WORDS = (
-    "[is_matrix? --rows {rows} --columns {columns}] --dtype {dtype} "
-    "--trials {trials} --warmup {warmup} --master {master} --port {port}"
-)
+_WORDS = "--dtype {dtype} --trials {trials} --warmup {warmup} --master {master} --port {port}"
+"""Options of the program beside the sizes, with fields of the work."""
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
 
@@ -85,15 +81,17 @@ class TorchWork(nccl_env.NcclRankWork):
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
-        values = {
-            **asdict(self),
-            "is_matrix": not self.sizes,
-            "master": first_address(hosts),
-        }
-        # {folder} is of the step: `files` below is put there
-        program = (self.python or PYTHON, f"{{folder}}/{FILE}")
-        sizes = (("--size", str(size)) for size in self.sizes)
-        argv = (*program, *chain.from_iterable(sizes), *words_of(_WORDS, values))
+        shape = ["--rows", str(self.rows), "--columns", str(self.columns)]
+        if self.sizes:
+            sizes = map(str, self.sizes)
+            shape = [word for size in sizes for word in ("--size", size)]
+        words = _WORDS.format(**asdict(self), master=first_address(hosts))
+        argv = (
+            self.python or PYTHON,
+            f"{{folder}}/{FILE}",  # {folder} is of the step: `files` below is put there
+            *shape,
+            *words.split(),
+        )
         ranks = nccl_env.gpus_per_host(hosts)
         env_of_ranks = environment(fabric, hosts)
         commands = nccl_env.rank_commands(argv, fabric, hosts, env_of_ranks, ranks)
