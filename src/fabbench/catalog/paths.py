@@ -50,8 +50,8 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Fact → its values with which alone there may be a finding
     where: Mapping[str, Names] = {}
     unless: str = ""  # The code of a finding that says the same already
-    gpus_without: Names = ()
-    """GPUs that have no other way, as logs name them."""
+    gpus_without: Mapping[str, Names] = {}
+    """Transport → the GPUs that have no such way there, as logs name them."""
     examples: tuple[tuple[str, str], ...] = ()
     """Values, each with a line that shows it."""
     counterexamples: tuple[str, ...] = ()

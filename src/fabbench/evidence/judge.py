@@ -599,9 +599,11 @@ def _other_paths(record: Record, codes: Collection[str]) -> Iterator[Finding]:
     """
     facts = record.facts
     program = f"{record.benchmark} {record.case}"
+    transport = fact_text(facts, "transport")
     for path in path_facts():
         code = path.finding(facts, program)
-        has_way = record.gpus.isdisjoint(path.gpus_without)
+        without = path.gpus_without.get(transport, ())
+        has_way = record.gpus.isdisjoint(without)
         if code and has_way and path.unless not in codes:
             line = record.evidence.get(path.fact, "")
             yield finding(code, line, value=path.shown(facts))

@@ -544,6 +544,15 @@ STRANGE = "A strange thing"
 LONG = "A thing that is " + "very " * 40 + "strange"
 
 
+@pytest.mark.parametrize(("transport", "said"), [("efa", []), ("ib", ["gdr-off"])])
+def test_a_way_that_a_gpu_does_not_have_on_a_network_is_not_missed(
+    transport: str, said: Sequence[str]
+) -> None:
+    record = whole(facts={"transport": transport, "gdr": "no"})
+    record.gpus = frozenset({"Tesla T4"})
+    assert codes(judge(record, source="x")) == said
+
+
 @pytest.mark.parametrize(
     ("said", "hint", "findings", "first"),
     [
