@@ -13,7 +13,8 @@ Match: TypeAlias = re.Match[str]
 LONGEST_LINE = 4096
 """Characters of a line that patterns see; lines of the field's tools have at most a few hundred."""
 _LONGEST_END = 1024
-_OVERLONG = re.compile(r"\d{25,}")  # 64 bits have 20 digits
+# Other digits than ASCII's, or more than any number has: 64 bits have 20
+_UNUSUAL = re.compile(r"(?:(?![0-9])\d)+|\d{25,}")
 _OVERLONG_ZERO = "0" * 25
 _AS_ZEROS = str.maketrans("123456789", "000000000")
 _NAME = re.compile("<([A-Z]+)>")
@@ -64,11 +65,11 @@ def bounded(line: str) -> str:
 
 
 def with_usual_numbers(text: str) -> str:
-    """Return text without numbers that no program prints: arithmetic bears none of 600 digits."""
+    """Return text without numbers that no program prints: of 600 digits, or of Arabic ones."""
     # Searching all text for so many digits would take ten times as long.
     if text.isascii() and _OVERLONG_ZERO not in text.translate(_AS_ZEROS):
         return text
-    return _OVERLONG.sub(NO_NUMBER, text)
+    return _UNUSUAL.sub(NO_NUMBER, text)
 
 
 def expand(pattern: str, names: Mapping[str, str]) -> str:
