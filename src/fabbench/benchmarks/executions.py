@@ -294,10 +294,16 @@ class Execution:
         record.facts |= setting.facts
         if setting.labels:
             self.labels = without_empty({**self.labels, **setting.labels})
-        for name in ("title", "size", "first_size", "last_size", "iterations"):
-            stated = getattr(setting, name)
-            if stated is not None:
-                setattr(self, name, stated)
+        if setting.title is not None:
+            self.title = setting.title
+        if setting.size is not None:
+            self.size = setting.size
+        if setting.first_size is not None:
+            self.first_size = setting.first_size
+        if setting.last_size is not None:
+            self.last_size = setting.last_size
+        if setting.iterations is not None:
+            self.iterations = setting.iterations
 
     def _add_failure(self, sentence: str) -> None:
         failures = self.record.failures
