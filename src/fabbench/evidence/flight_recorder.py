@@ -72,7 +72,8 @@ def record_of(dumps: Sequence[Dump]) -> Record:
             version = str(dump.content.get("comm_lib_version") or version)
         findings = [*hangs.findings(), *_ranks_without_dump(dumps)]
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise MachineError(f"A dump up to that of rank {dump.rank} is damaged: {error}.") from error
+        which = f"The dump of rank {dump.rank}, or one before it,"
+        raise MachineError(f"{which} is damaged: {error}.") from error
     facts: MutableFacts = {"report": FLIGHT_RECORDER, "nccl": version}
     return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
 
@@ -121,9 +122,8 @@ def _add_call(state: RankState, entry: Mapping[str, Any], name: str, number: int
     `number`: that of the call in the sequence of its group.
     """
     sizes = entry["input_sizes"]
-    elements = (
-        format(math.prod(sizes[0]), "d") if sizes else ""
-    )  # of the first input, by its dimensions
+    # Of the first input, by its dimensions
+    elements = format(math.prod(sizes[0]), "d") if sizes else ""
     state.calls[number] = Call(name, elements)
     state.started = max(state.started or 0, number)
     # Of gloo's calls the state stays `scheduled`: only that they are retired shows their end.
