@@ -7,7 +7,6 @@ have mounted, are written to where it reads them.
 
 import base64
 import json
-import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,17 +68,13 @@ def start(cluster: "Cluster") -> None:
     has_certificates = processes.eventually(lambda: _write_certificates(cluster, folder), 60)
     assert has_certificates, cluster.trainer.tail()
     log = cluster.trainer.log
-    works = processes.eventually(lambda: "Starting workers" in log.read_text("utf-8"), 120)
+    works = processes.eventually(lambda: _has_started(log.read_text("utf-8")), 120)
     assert works, cluster.trainer.tail()
-    # It works on TrainJobs before its webhooks answer.
-    answers = processes.eventually(_is_answering, 120)
-    assert answers, cluster.trainer.tail()
 
 
-def _is_answering() -> bool:
-    """Whether something listens where the API server finds the webhooks."""
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", _PORT)) == 0
+def _has_started(log: str) -> bool:
+    """Whether it works on TrainJobs, and its webhooks answer: either may come first."""
+    return "Starting workers" in log and "Serving webhook server" in log
 
 
 def _webhooks() -> dict[str, object]:
