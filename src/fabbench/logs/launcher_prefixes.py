@@ -251,8 +251,8 @@ class RepeatedCuts:
 
     def _remember(self, prefix: str, stream: Stream) -> None:
         self._streams[prefix] = stream
-        lengths = {*self._lengths, len(prefix)}
-        self._lengths = sorted(lengths, reverse=True)
+        if len(prefix) not in self._lengths:
+            self._lengths = sorted([*self._lengths, len(prefix)], reverse=True)
 
 
 def _lines_with(signs: Sequence[Signature], lines: Sequence[str]) -> list[str]:
