@@ -28,10 +28,10 @@ from fabbench.evidence.inspector import records
 from fabbench.evidence.judge import judge
 from fabbench.evidence.ras import SIGN as RAS_SIGN
 from fabbench.evidence.ras import read_ras
+from fabbench.logs.copied import unwrapped, without_margin
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.logs.signs import is_binary, made_by_fabbench
-from fabbench.logs.wrapped import unwrapped
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy, with_usual_numbers
@@ -340,7 +340,7 @@ def as_printed(text: str) -> str:
     if "[0m" in text or ("^" in text and "^[[" in text):
         text = _COLOR_WORD.sub("", text)
     if len(text) < _LONGEST_COPY:
-        text = unwrapped(text)
+        text = unwrapped(without_margin(text))
     if text.isascii() or not _UNUSUAL.search(text):
         return text
     return text.translate(_COPIED)

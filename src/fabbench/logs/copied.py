@@ -1,12 +1,17 @@
-"""Undo what a copy of a terminal's window does to long lines: they end at its width. Pure.
-
-Lines of tables stay as they are: their readers put halves of rows together.
-"""
+"""Undo what copying does to text: a margin before each line, lines cut at a window's width."""
 
 import re
 from collections.abc import Sequence
+from textwrap import dedent
 
 from fabbench.model.patterns import lazy
+
+_INDENTED = lazy(r"\n*(?:\t| {4})")
+"""As Markdown and mail set off what they quote."""
+_ROW = lazy(r"\s*(?:\d+\s|$)")
+_NUMBER = lazy(r"[ \t]*(\d{1,9})(?:\t|[:.|)]? |[:|])")
+"""A line's number, as `cat -n`, `less -N`, editors and pages print it."""
+_FEWEST_NUMBERS = 3
 
 _WIDTHS = range(40, 301)
 """Columns of terminals, as people have them."""
@@ -15,10 +20,33 @@ _BEGINNING = 8
 _DIGIT = lazy(r"\d")
 _DIGITS = lazy(r"\d+")
 _TABLE = lazy(r"[#|+]|.*\S {3,}\S|(.)\1*\s*\Z", re.DOTALL)
-"""A comment, a border, cells, or a rule."""
+"""A comment, a border, cells, or a rule: their readers put halves of rows together."""
 _NO_PROSE = lazy(r"[\d/=_[\]]")
 _FEWEST = 2
 """Lines that have to be cut, of different words: one alone may have the width by chance."""
+
+
+def without_margin(text: str) -> str:
+    """Return text without the number, or the blanks, before each of its lines."""
+    if _NUMBER.match(text):
+        text = _without_numbers(text)
+    if not _INDENTED.match(text):
+        return text
+    is_table = all(map(_ROW.match, text.split("\n")))  # rows begin with blanks, too
+    return text if is_table else dedent(text)
+
+
+def _without_numbers(text: str) -> str:
+    """Return text without the numbers of its lines, if they are numbered one after another."""
+    lines = text.rstrip("\n").split("\n")
+    numbered = [match for match in map(_NUMBER.match, lines) if match is not None]
+    if len(numbered) < max(len(lines), _FEWEST_NUMBERS):
+        return text
+    first = int(numbered[0][1])
+    expected = range(first, first + len(lines))
+    if [int(match[1]) for match in numbered] != [*expected]:
+        return text
+    return "\n".join(match.string[match.end() :] for match in numbered)
 
 
 def unwrapped(text: str) -> str:

@@ -1,12 +1,13 @@
-"""Text that was copied from a terminal's window, whose width has cut its lines."""
+"""Text that was copied: with a margin, or from a window whose width has cut its lines."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import indent
 
 import pytest
 
 from fabbench.evidence.known_errors import causes
-from fabbench.logs.wrapped import unwrapped
+from fabbench.logs.copied import unwrapped, without_margin
 from fabbench.model.log import Log
 from fabbench.runs.parse_file import as_printed
 from tests.support.corpus import paths
@@ -117,3 +118,51 @@ def test_runs_that_died_are_read_as_if_no_window_had_cut_them(width: int, least:
         shown["same"] += kinds(read(as_printed(text))) == kinds([log_of(case)])
     print(f"\nat {width} columns: {dict(shown)}")
     assert shown["same"] >= least * shown["cases"]
+
+
+def numbered(form: str, text: str) -> str:
+    lines = text.rstrip("\n").split("\n")
+    return "\n".join(form.format(at, line) for at, line in enumerate(lines, start=97))
+
+
+MARGINS: dict[str, Callable[[str], str]] = {
+    "of Markdown": lambda text: indent(text, "    "),
+    "of a tab": lambda text: indent(text, "\t"),
+    "of cat -n": lambda text: numbered("{:6}\t{}", text),
+    "of less -N": lambda text: numbered("{:>7} {}", text),
+    "of an editor": lambda text: numbered("{:4}: {}", text),
+}
+
+
+@pytest.mark.parametrize("name", MARGINS)
+def test_a_margin_changes_nothing(name: str) -> None:
+    for case in CASES:
+        text = case["text"].rstrip("\n")
+        lines = text.split("\n")
+        if len(lines) >= 3 and not lines[0].startswith(" "):
+            assert without_margin(MARGINS[name](text)).split("\n") == lines
+
+
+def test_only_a_margin_is_left_out() -> None:
+    indented = (
+        "index1607805282-gbits-rows.txt",
+        "indented.txt",
+        "a-sweep-that-ran-out-of-memory-indented.txt",
+    )
+    for path in paths():
+        text = path.read_text(errors="replace")
+        if path.name not in indented:
+            assert without_margin(text) == text, path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 0.31\n2 0.32\n4 0.33",  # sizes
+        "1 0.31\n2 0.32",
+        "7: a\n8: b\nc: d",
+        "     8     2     float\n    16     4     float\n",  # rows
+    ],
+)
+def test_numbers_of_a_table_are_no_margin(text: str) -> None:
+    assert without_margin(text) == text
