@@ -95,6 +95,8 @@ class Prefixes:
         """Names in learned prefixes before a banner → the stream group of their lines."""
         self._repeated = _LINES_AGAIN in "\n".join(sample)
         """Whether ansible prints a program's output twice: as one string, and line by line."""
+        if sample and "log" in _entries(sample[0]):  # a file of Docker's
+            self.forms.append(_Json("log"))
         signed = self._learn_before_signs(sample)
         if not self.forms:
             self._learn_label(sample, signed=signed)
