@@ -1,6 +1,5 @@
 """Undo what copying does to text: a margin before each line, lines cut at a window's width."""
 
-import re
 from collections.abc import Sequence
 from textwrap import dedent
 
@@ -19,7 +18,7 @@ _BEGINNING = 8
 """Characters of a line that show what it is: a host, a tag, a time."""
 _DIGIT = lazy(r"\d")
 _DIGITS = lazy(r"\d+")
-_TABLE = lazy(r"[#|+]|.*\S {3,}\S|(.)\1*\s*\Z", re.DOTALL)
+_TABLE = lazy(r"[#|+]|(.)\1*\Z|.{0,400}\S {3}")
 """A comment, a border, cells, or a rule: their readers put halves of rows together."""
 _NO_PROSE = lazy(r"[\d/=_[\]]")
 _FEWEST = 2

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, TypeAlias
 
 from fabbench.logs.signs import all_signs, find_sign, signs_in
@@ -74,8 +74,20 @@ _NEARLY_ALL = 0.9
 _LINES_AGAIN = '"stdout_lines": ['
 _with_fields = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
 _OPENING = ("|", '"')
+_MESSAGES = ("log", "message", "msg")
+"""Keys of what was printed, in records of Docker, Fluent Bit and their like."""
+_END_OF_MARGIN = lazy(r"(?:[]:|>)]|\dZ?| -) +(?=\S)")
+_SERVICE = lazy(r"[A-Za-z][\w.-]*-\d+ +\| ")
+"""Of Docker Compose."""
+_CLOCKED = lazy(rf"(?![IWEF]\d{{4}} )[^|]*(?<!\w){_TIME}[^|]*")
+"""A time among names and signs; what glog prints is a program's own."""
+_SAYS_MORE = lazy(r"NCCL|(?i:err|warn|fail|fatal|critical|abort|rank|\.\w+[:(]\d+)")
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
+_LEVEL = lazy("(?i)err|warn|fatal")
+"""What stands before it is the logger's."""
+_FEWEST_LINES = 2
+_MOST_LINES = 1000
 
 
 _Cut: TypeAlias = tuple[str, Mapping[str, str]]
@@ -95,11 +107,13 @@ class Prefixes:
         """Names in learned prefixes before a banner → the stream group of their lines."""
         self._repeated = _LINES_AGAIN in "\n".join(sample)
         """Whether ansible prints a program's output twice: as one string, and line by line."""
-        if sample and "log" in _entries(sample[0]):  # a file of Docker's
-            self.forms.append(_Json("log"))
         signed = self._learn_before_signs(sample)
         if not self.forms:
             self._learn_label(sample, signed=signed)
+        if not self.forms and sample:
+            self.forms += _json_forms(sample[0])
+        if not self.forms:
+            self._learn_margin(sample[:_MOST_LINES])
 
     def _learn_before_signs(self, sample: Sequence[str]) -> bool:
         """Learn what stands before lines that only a benchmark prints; return whether any is.
@@ -134,6 +148,18 @@ class Prefixes:
         if certain:  # one is enough: its pattern fits the labels of all ranks
             pattern = _pattern(certain[0][0])
             self.forms.append(_Text(re.compile(pattern)))
+
+    def _learn_margin(self, sample: Sequence[str]) -> None:
+        """Learn what stands before nearly all lines, if it has a time, or names a service."""
+        cut = (self.cut(line)[0] for line in sample)
+        lines = [text for text in cut if text.strip()]
+        if len(lines) < _FEWEST_LINES:
+            return
+        for form in _margins(lines[0]):
+            count = sum(form.cut(line) is not None for line in lines)
+            if count >= _NEARLY_ALL * len(lines):
+                self.forms.append(form)
+                return
 
     def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
         """Return the text without its prefixes, and the stream that it belongs to.
@@ -368,6 +394,13 @@ def _entries(text: str) -> dict[str, Any]:
         return {}
 
 
+def _json_forms(line: str) -> Iterator[_Json]:
+    """Yield the form of records of what a program printed; those with a level are its own."""
+    entries = _entries(line)
+    keys = (key for key in _MESSAGES if key in entries and "level" not in entries)
+    yield from map(_Json, islice(keys, 1))
+
+
 def _flat(entries: dict[str, Any]) -> dict[str, Any]:
     # The entries, and those of the objects among their values. Of equal keys, the outermost counts.
     inner: dict[str, Any] = {}
@@ -416,6 +449,22 @@ def _form(text: str, at: int) -> _Form | None:
         return None
     fenced = "|" in prefix and text.rstrip().endswith("|")  # a cell of a table
     return _Text(re.compile(pattern), fenced)
+
+
+def _margins(line: str) -> Iterator[_Form]:
+    """Yield forms of what may stand before each line, the longest first."""
+    ends = [match.end() for match in _END_OF_MARGIN.finditer(line, 0, _LONGEST_PREFIX)]
+    for end in reversed(ends):
+        if _is_label(line, end) and (form := _form(line, end)) is not None:
+            yield form
+
+
+def _is_label(line: str, end: int) -> bool:
+    """Return whether a line begins with a time or a service, and no word of a program's own."""
+    names_service = _SERVICE.fullmatch(line, 0, end)
+    has_time = _CLOCKED.fullmatch(line, 0, end)
+    says_more = _SAYS_MORE.search(line, 0, end) or _LEVEL.match(line, end)
+    return bool(names_service or has_time) and not says_more
 
 
 def _pattern(prefix: str) -> str:

@@ -339,11 +339,9 @@ def as_printed(text: str) -> str:
         text = _MARKDOWN_ESCAPE.sub(r"\1", text)
     if "[0m" in text or ("^" in text and "^[[" in text):
         text = _COLOR_WORD.sub("", text)
-    if len(text) < _LONGEST_COPY:
-        text = unwrapped(without_margin(text))
-    if text.isascii() or not _UNUSUAL.search(text):
-        return text
-    return text.translate(_COPIED)
+    if not text.isascii() and _UNUSUAL.search(text):
+        text = text.translate(_COPIED)
+    return unwrapped(without_margin(text)) if len(text) < _LONGEST_COPY else text
 
 
 def _may_be_page(text: str) -> bool:  # of HTML
