@@ -76,6 +76,8 @@ def _shows_cuts(lines: Sequence[str], width: int) -> bool:
 
     Those of one sort may be as long as each other, unless their numbers have other lengths.
     """
+    if [*map(len, lines)].count(width) < _FEWEST:  # as mostly
+        return False
     pieces = _pieces(lines, frozenset({width}))
     cut = filter(_NO_PROSE.search, (lines[at - 1] for at in pieces))
     kinds = {_DIGIT.sub("0", line) for line in cut}

@@ -77,11 +77,9 @@ _OPENING = ("|", '"')
 _MESSAGES = ("log", "message", "msg")
 """Keys of what was printed, in records of Docker, Fluent Bit and their like."""
 _END_OF_MARGIN = lazy(r"(?:[]:|>)]|\dZ?| -) +(?=\S)")
-_SERVICE = lazy(r"[A-Za-z][\w.-]*-\d+ +\| ")
-"""Of Docker Compose."""
-_CLOCKED = lazy(rf"(?![IWEF]\d{{4}} )[^|]*(?<!\w){_TIME}[^|]*")
-"""A time among names and signs; what glog prints is a program's own."""
-_SAYS_MORE = lazy(r"NCCL|(?i:err|warn|fail|fatal|critical|abort|rank|\.\w+[:(]\d+)")
+_LABEL_OF_MARGIN = lazy(rf"[A-Za-z][\w.-]*-\d+ +\||(?![IWEF]\d{{4}} )(?:[^|]*[^\w|])?{_TIME}")
+"""A service of Docker Compose, or a time among names and signs; glog's is a program's own."""
+_SAYS_MORE = lazy(r"NCCL|\|.*\||:.*\||(?i:err|warn|fail|fatal|critical|abort|rank|\.\w+[:(]\d+)")
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
 _LEVEL = lazy("(?i)err|warn|fatal")
@@ -151,13 +149,12 @@ class Prefixes:
 
     def _learn_margin(self, sample: Sequence[str]) -> None:
         """Learn what stands before nearly all lines, if it has a time, or names a service."""
-        cut = (self.cut(line)[0] for line in sample)
-        lines = [text for text in cut if text.strip()]
-        if len(lines) < _FEWEST_LINES:
+        printed = [line for line in sample if line.strip()]
+        if len(printed) < _FEWEST_LINES:
             return
-        for form in _margins(lines[0]):
-            count = sum(form.cut(line) is not None for line in lines)
-            if count >= _NEARLY_ALL * len(lines):
+        for form in _margins(self.cut(printed[0])[0]):
+            cut = (form.cut(self.cut(line)[0]) for line in printed)
+            if sum(map(bool, cut)) >= _NEARLY_ALL * len(printed):
                 self.forms.append(form)
                 return
 
@@ -452,19 +449,16 @@ def _form(text: str, at: int) -> _Form | None:
 
 
 def _margins(line: str) -> Iterator[_Form]:
-    """Yield forms of what may stand before each line, the longest first."""
-    ends = [match.end() for match in _END_OF_MARGIN.finditer(line, 0, _LONGEST_PREFIX)]
-    for end in reversed(ends):
-        if _is_label(line, end) and (form := _form(line, end)) is not None:
+    """Yield forms of what may stand before each line, the longest first: no word of a program's."""
+    label = _LABEL_OF_MARGIN.match(line, 0, _LONGEST_PREFIX)
+    if label is None:
+        return
+    every = _END_OF_MARGIN.finditer(line, label.end() - len("0Z"), _LONGEST_PREFIX)
+    for end in reversed([match.end() for match in every]):
+        says_more = _SAYS_MORE.search(line, 0, end) or _LEVEL.match(line, end)
+        form = None if says_more else _form(line, end)
+        if form is not None:
             yield form
-
-
-def _is_label(line: str, end: int) -> bool:
-    """Return whether a line begins with a time or a service, and no word of a program's own."""
-    names_service = _SERVICE.fullmatch(line, 0, end)
-    has_time = _CLOCKED.fullmatch(line, 0, end)
-    says_more = _SAYS_MORE.search(line, 0, end) or _LEVEL.match(line, end)
-    return bool(names_service or has_time) and not says_more
 
 
 def _pattern(prefix: str) -> str:
