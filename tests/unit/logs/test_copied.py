@@ -60,6 +60,10 @@ def test_lines_are_whole_again_and_keep_their_numbers(width: int) -> None:
     assert found.split("\n")[last] == RANKS[-1]
 
 
+def test_no_window_is_as_narrow_as_39_columns() -> None:
+    assert unwrapped(cut("\n".join(RANKS), 39)) == cut("\n".join(RANKS), 39)
+
+
 def test_a_blank_at_a_cut_may_be_lost() -> None:
     unseen = []
     for width in range(40, 230):
@@ -141,6 +145,10 @@ def test_a_margin_changes_nothing(name: str) -> None:
         lines = text.split("\n")
         if len(lines) >= 3 and not lines[0].startswith(" "):
             assert without_margin(MARGINS[name](text)).split("\n") == lines
+
+
+def test_numbered_lines_may_end_with_an_empty_one() -> None:
+    assert without_margin("1: a\n2: b\n3: c\n") == "a\nb\nc"
 
 
 def test_only_a_margin_is_left_out() -> None:
