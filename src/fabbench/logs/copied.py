@@ -57,7 +57,7 @@ def unwrapped(text: str) -> str:
     width = max(map(len, lines))
     if width not in _WIDTHS or not _shows_cuts(lines, width):
         return text
-    pieces = _pieces(lines, frozenset({width, width - 1}))  # a copy may lose the blank at a cut
+    pieces = _pieces(lines, _long_lines(lines, width))
     whole: list[str] = []
     begun_at = 0
     for at, line in enumerate(lines):
@@ -71,35 +71,40 @@ def unwrapped(text: str) -> str:
     return "\n".join(whole)
 
 
+def _long_lines(lines: Sequence[str], width: int) -> set[str]:
+    """Return the lines that may have been cut: at a blank, which a copy may lose, or not."""
+    at_a_blank = {line for line in lines if len(line) == width - 1}
+    texts = {line for line in at_a_blank if not _TABLE.match(line)}  # cells have more blanks
+    return texts.union(line for line in lines if len(line) == width)
+
+
 def _shows_cuts(lines: Sequence[str], width: int) -> bool:
     """Return whether lines of at least two sorts go on below where they have the width.
 
     Those of one sort may be as long as each other, unless their numbers have other lengths.
     """
-    if [*map(len, lines)].count(width) < _FEWEST:  # as mostly
+    full = [line for line in lines if len(line) == width]
+    if len(full) < _FEWEST:  # as mostly
         return False
-    pieces = _pieces(lines, frozenset({width}))
-    cut = filter(_NO_PROSE.search, (lines[at - 1] for at in pieces))
+    texts = {line for line in full if not _TABLE.match(line)}
+    pieces = _pieces(lines, texts)
+    rests = [at for at in pieces if not lines[at].startswith("  ")]
+    cut = filter(_NO_PROSE.search, (lines[at - 1] for at in rests))
     kinds = {_DIGIT.sub("0", line) for line in cut}
     return len(kinds) >= _FEWEST
 
 
-def _pieces(lines: Sequence[str], lengths: frozenset[int]) -> frozenset[int]:
-    """Return the positions of lines that go on with the one above, which has one of the lengths."""
-    texts = (line if len(line) in lengths else "" for line in lines)
-    may_go_on = [bool(text) and not _TABLE.match(text) for text in texts]
-    below = [False, *may_go_on[:-1]]  # whether the line above may go on
-    beginnings = {
-        _beginning(line) for line, is_below in zip(lines, below, strict=True) if not is_below
-    }
-    rests = (at for at, line in enumerate(lines) if _is_rest(line, beginnings))
-    return frozenset(at for at in rests if below[at])
+def _pieces(lines: Sequence[str], long: set[str]) -> set[int]:
+    """Return the positions of lines that go on with the one above, which is one of the long ones.
 
-
-def _is_rest(line: str, beginnings: set[str]) -> bool:
-    """Return whether a line begins as no whole line does."""
-    is_indented = line.startswith("  ")
-    return bool(line) and not is_indented and _beginning(line) not in beginnings
+    Each begins as no whole line does.
+    """
+    numbered = [*enumerate(lines)]
+    below = {at + 1 for at, line in numbered if line in long}
+    beginnings = {_beginning(line) for at, line in numbered if at not in below}
+    printed = (at for at, line in numbered if line)
+    rests = (at for at in printed if _beginning(lines[at]) not in beginnings)
+    return below.intersection(rests)
 
 
 def _beginning(line: str) -> str:
