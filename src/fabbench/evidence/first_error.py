@@ -182,10 +182,13 @@ class FirstErrors:
         self._last_of_incident = self.number
 
     def report(self, text: str) -> None:
-        """Read a report of another program's end; up to a rule, what follows only explains it."""
+        """Read a report of another program's end; up to a rule, what follows only explains it.
+
+        Below the head of a stack frames explain it, and they are known by their form.
+        """
         self._is_report = not _has("specific", text)
         self.read(text)
-        self._is_report = True
+        self._is_report = not text.endswith("error stack:")
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""

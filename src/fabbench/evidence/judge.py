@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
-from fabbench.evidence.first_error import follows, says_little
+from fabbench.evidence.first_error import follows, goes_on, says_little
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
@@ -147,7 +147,7 @@ def _with_first_error(log: Log, record: Record) -> Log:
     are_reports = all(each.is_report for each in errors)
     # That a process ended does not say why: any words of an error say more.
     if not line and are_reports:
-        line = quoted(record.hint)
+        line = _hint(record, log)
     # A line that only follows, or says no more than that it failed, says less than a known error.
     says_less = follows if are_reports else says_little
     if errors and (not line or says_less(line)):
@@ -157,6 +157,17 @@ def _with_first_error(log: Log, record: Record) -> Log:
     if any(each.code == first.code for each in known_ones):  # another line says the same
         return log
     return replace(log, findings=(*known_ones, first))
+
+
+def _hint(record: Record, log: Log) -> str:
+    """Return the line that only has words of an error; empty: the reason says more.
+
+    It does if the line goes on, or says little and a time limit ended the run.
+    """
+    hint = quoted(record.hint)
+    is_timeout = log.outcome is Outcome.TIMEOUT
+    says_less = says_little(hint) if is_timeout else goes_on(hint)
+    return "" if says_less and hint not in (log.reason or "") else hint
 
 
 def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:

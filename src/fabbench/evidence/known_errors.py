@@ -72,6 +72,7 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counterexamples: tuple[str, ...]
     lost: bool = False
     report: bool = False
+    own: bool = False
     lines: int = 1
 
     def __post_init__(self) -> None:
@@ -144,6 +145,8 @@ class Message:
     """Whether a host or the job was lost: the environment ended the run."""
     is_report: bool = False
     """Whether it only reports that another program ended."""
+    is_own: bool = False
+    """Whether its source did that itself, if it has said before that it ends the job."""
 
     def takes(self, line: str) -> bool:
         """Add a line that no benchmark knows, if the message goes on; return whether it did.
@@ -210,7 +213,7 @@ def fatal_message(text: str) -> Message | None:
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
     following = known.lines - 1  # besides this one
-    return Message(known.source, kind, sentence, following, known.lost, is_report)
+    return Message(known.source, kind, sentence, following, known.lost, is_report, known.own)
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,8 @@ from fabbench.model.patterns import lazy
 _MAX_MESSAGES = 50
 
 
+_OF_ANY = "The job"
+"""The source of a status that stands in messages of launchers, too."""
 TIMEOUT_STATUS = 124  # of coreutils' `timeout`, and of fabbench's scripts
 
 
@@ -156,9 +158,23 @@ class StreamGroup:
             last = self.messages[-1]
             if last.source == message.source and last.takes(message.text):
                 return
+        if message.is_own and self._has_ended(message.source):
+            return
         is_new = all(message.text != kept.text for kept in self.messages)
         if is_new and len(self.messages) < _MAX_MESSAGES:
             self.messages.append(message)
+
+    def _has_ended(self, source: str) -> bool:
+        """Return whether a launcher has said that it ends the job: what it kills then follows."""
+        return Kind.STATUS in {each.kind for each in self.messages if each.source == source}
+
+    def takes(self, line: str, message: Message | None) -> bool:
+        """Add a line to the last message, if that goes on, and it is no `message` of another."""
+        if not self.messages:
+            return False
+        last = self.messages[-1]
+        is_of_another = message is not None and message.source not in {last.source, _OF_ANY}
+        return not is_of_another and last.takes(line)
 
     def note_unread(self, line: Line) -> None:
         """Note a line that no benchmark reads: the last one, or a row above all heads."""

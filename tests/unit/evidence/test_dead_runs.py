@@ -47,6 +47,7 @@ SETS = (
     "fourteenth",
     "fifteenth",
     "sixteenth",
+    "seventeenth",
     "gloo",
 )
 CASES = [case for name in SETS for case in cases(name)]
