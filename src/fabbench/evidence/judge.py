@@ -111,15 +111,27 @@ def _by_exit_record(record: Record, ending: Ending | None) -> Record:
     """Return a record in which an exit status of 0 turns the words of a failure into findings.
 
     These words are its `alarms`; what an exit record says stays a failure. Only with a whole table:
-    without one, the words explain what is missing.
+    without one, the words explain what is missing. Some stand above a table that ends as it should.
     """
     status = record.status if ending is None else ending.status
     is_whole = record.finished is not False and not any(_gaps(record, ending))
-    if status != 0 or not record.alarms or not is_whole:
+    alarms = record.alarms
+    if status != 0:
+        alarms = record.outlived if _completeness(record, ending) == "yes" else []
+    if not alarms or not is_whole or status:
         return record
-    failures = [each for each in record.failures if each not in record.alarms]
-    went_on = [finding("went-on", line) for line in record.alarms]
-    return replace(record, failures=failures, findings=[*record.findings, *went_on])
+    failures = [each for each in record.failures if not _quotes(each, alarms)]
+    findings = [
+        each
+        for each in record.findings
+        if each.severity is not Severity.ERROR or not _quotes(quoted(each.line), alarms)
+    ]
+    went_on = [finding("went-on", line) for line in alarms]
+    return replace(record, failures=failures, findings=[*findings, *went_on])
+
+
+def _quotes(text: str, lines: Sequence[str]) -> bool:
+    return any(line in text for line in lines)
 
 
 def _with_first_error(log: Log, record: Record) -> Log:
@@ -150,7 +162,8 @@ def _with_first_error(log: Log, record: Record) -> Log:
         line = _hint(record, log)
     # A line that only follows, or says no more than that it failed, says less than a known error.
     says_less = follows if are_reports else says_little
-    if errors and (not line or says_less(line)):
+    may_end_a_run = any(each.may_end_a_run for each in known)
+    if (errors and not line) or (may_end_a_run and line and says_less(line)):
         return log
     known_ones = _without(log.findings, unexplained)
     first = _first_error(log, line)

@@ -73,6 +73,7 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lost: bool = False
     report: bool = False
     own: bool = False
+    outlived: bool = False
     lines: int = 1
 
     def __post_init__(self) -> None:
@@ -147,6 +148,8 @@ class Message:
     """Whether it only reports that another program ended."""
     is_own: bool = False
     """Whether its source did that itself, if it has said before that it ends the job."""
+    may_be_outlived: bool = False
+    """Whether the program may go on, as what follows shows."""
 
     def takes(self, line: str) -> bool:
         """Add a line that no benchmark knows, if the message goes on; return whether it did.
@@ -213,7 +216,16 @@ def fatal_message(text: str) -> Message | None:
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
     following = known.lines - 1  # besides this one
-    return Message(known.source, kind, sentence, following, known.lost, is_report, known.own)
+    return Message(
+        known.source,
+        kind,
+        sentence,
+        following,
+        known.lost,
+        is_report,
+        known.own,
+        known.outlived,
+    )
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
