@@ -15,6 +15,7 @@ from fabbench.evidence.first_error import follows, goes_on, says_little
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
+    Cause,
     causes,
     finding,
     findings_of,
@@ -142,6 +143,8 @@ def _with_first_error(log: Log, record: Record) -> Log:
     NCCL that quotes it; where there is none, the first line that only has words of an error.
     """
     line = quoted(record.first_error)
+    if follows(line) and not follows(log.reason or line):  # another line is the reason
+        line = ""
     beginning = line[:_QUOTES_ALIKE]
     findings = log.findings if line else ()
     quoting = [each for each in findings if beginning in quoted(each.line)]
@@ -159,7 +162,7 @@ def _with_first_error(log: Log, record: Record) -> Log:
     are_reports = all(each.is_report for each in errors)
     # That a process ended does not say why: any words of an error say more.
     if not line and are_reports:
-        line = _hint(record, log)
+        line = _hint(record, log, errors)
     # A line that only follows, or says no more than that it failed, says less than a known error.
     says_less = follows if are_reports else says_little
     may_end_a_run = any(each.may_end_a_run for each in known)
@@ -172,14 +175,14 @@ def _with_first_error(log: Log, record: Record) -> Log:
     return replace(log, findings=(*known_ones, first))
 
 
-def _hint(record: Record, log: Log) -> str:
+def _hint(record: Record, log: Log, errors: Sequence[Cause]) -> str:
     """Return the line that only has words of an error; empty: the reason says more.
 
-    It does if the line goes on, or says little and a time limit ended the run.
+    It does if the line goes on, or says little and a time limit or known `errors` ended the run.
     """
     hint = quoted(record.hint)
-    is_timeout = log.outcome is Outcome.TIMEOUT
-    says_less = says_little(hint) if is_timeout else goes_on(hint)
+    is_known = errors or log.outcome is Outcome.TIMEOUT
+    says_less = says_little(hint) if is_known else goes_on(hint)
     return "" if says_less and hint not in (log.reason or "") else hint
 
 
