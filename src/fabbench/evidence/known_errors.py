@@ -53,7 +53,7 @@ class Kind(IntEnum):
 
 _KINDS = {kind.name.lower().replace("_", " "): kind for kind in Kind}
 _NAMES = {
-    "MPIRUN": "(?:mpirun|prterun|orterun|mpiexec)",
+    "MPIRUN": r"(?:mpirun|prterun|orterun|mpiexec|oshrun|prun)(?:\.\w{1,20})?",
     "DEATH": (
         "(?:Terminated|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating "
         "point exc\\w+)"
