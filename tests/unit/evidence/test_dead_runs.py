@@ -318,6 +318,7 @@ def test_a_killed_process_comes_after_what_a_program_said_and_before_what_follow
         ("ERROR norm 1.2e-7", 0),
         ("exit code: 0", 0),
         ("CUDA error checking: on", 0),
+        ("fi_getinfo: -61\nprovider: tcp\n    domain: x\n", 0),  # the next one was there
         ("E0000 00:00:17.1 7 a.cc:8] Unable to register x when one has already been registered", 0),
     ],
 )
