@@ -31,7 +31,7 @@ PACKAGE = ROOT / "src/fabbench"
 RECORD = Path(__file__).with_name("thoughts.toml")
 CODES = ("WPS221", "WPS222", "WPS231", "WPS237", "WPS509")
 TUPLE = "TUPLE"
-MOST_EXPRESSIONS = 210_000
+MOST_EXPRESSIONS = 211_000
 """Of Python in src: a brake, and no target."""
 FLAKE8 = (
     *("--isolated", f"--select={','.join(CODES)}"),

@@ -68,7 +68,7 @@ NUMBERED: Mapping[str, Form] = {
     "nl, less -N": _numbered(7, " "),
     "grep -n": _numbered(1, ":"),
 }
-"""Not read: a number before a row could be its size."""
+"""Numbers of all lines, one after another: else a number before a row could be its size."""
 
 
 def behind(form: str, lines: Iterable[str]) -> str:

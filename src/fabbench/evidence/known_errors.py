@@ -102,6 +102,7 @@ def _fatal_patterns() -> Index[FatalText]:
     return Index((each, text) for text in fatal_texts() for each in text.expressions)
 
 
+@lru_cache(maxsize=512)  # many lines of one log are the same
 def first_fatal_text(line: str) -> tuple[int, FatalText] | None:
     """Return where the first fatal text of a line begins, and the first record that has it."""
     found = _found(_fatal_patterns(), line)

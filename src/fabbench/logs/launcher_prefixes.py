@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, TypeAlias
 
 from fabbench.logs.signs import all_signs, find_sign, signs_in
@@ -74,8 +74,18 @@ _NEARLY_ALL = 0.9
 _LINES_AGAIN = '"stdout_lines": ['
 _with_fields = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
 _OPENING = ("|", '"')
+_MESSAGES = ("log", "message", "msg")
+"""Keys of what was printed, in records of Docker, Fluent Bit and their like."""
+_END_OF_MARGIN = lazy(r"(?:[]:|>)]|\dZ?| -) +(?=\S)")
+_LABEL_OF_MARGIN = lazy(rf"[A-Za-z][\w.-]*-\d+ +\||(?![IWEF]\d{{4}} )(?:[^|]*[^\w|])?{_TIME}")
+"""A service of Docker Compose, or a time among names and signs; glog's is a program's own."""
+_SAYS_MORE = lazy(r"NCCL|\|.*\||:.*\||(?i:err|warn|fail|fatal|critical|abort|rank|\.\w+[:(]\d+)")
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
+_LEVEL = lazy("(?i)err|warn|fatal")
+"""What stands before it is the logger's."""
+_FEWEST_LINES = 2
+_MOST_LINES = 1000
 
 
 _Cut: TypeAlias = tuple[str, Mapping[str, str]]
@@ -98,6 +108,10 @@ class Prefixes:
         signed = self._learn_before_signs(sample)
         if not self.forms:
             self._learn_label(sample, signed=signed)
+        if not self.forms and sample:
+            self.forms += _json_forms(sample[0])
+        if not self.forms:
+            self._learn_margin(sample[:_MOST_LINES])
 
     def _learn_before_signs(self, sample: Sequence[str]) -> bool:
         """Learn what stands before lines that only a benchmark prints; return whether any is.
@@ -132,6 +146,17 @@ class Prefixes:
         if certain:  # one is enough: its pattern fits the labels of all ranks
             pattern = _pattern(certain[0][0])
             self.forms.append(_Text(re.compile(pattern)))
+
+    def _learn_margin(self, sample: Sequence[str]) -> None:
+        """Learn what stands before nearly all lines, if it has a time, or names a service."""
+        printed = [line for line in sample if line.strip()]
+        if len(printed) < _FEWEST_LINES:
+            return
+        for form in _margins(self.cut(printed[0])[0]):
+            cut = (form.cut(self.cut(line)[0]) for line in printed)
+            if sum(map(bool, cut)) >= _NEARLY_ALL * len(printed):
+                self.forms.append(form)
+                return
 
     def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
         """Return the text without its prefixes, and the stream that it belongs to.
@@ -251,8 +276,8 @@ class RepeatedCuts:
 
     def _remember(self, prefix: str, stream: Stream) -> None:
         self._streams[prefix] = stream
-        lengths = {*self._lengths, len(prefix)}
-        self._lengths = sorted(lengths, reverse=True)
+        if len(prefix) not in self._lengths:
+            self._lengths = sorted([*self._lengths, len(prefix)], reverse=True)
 
 
 def _lines_with(signs: Sequence[Signature], lines: Sequence[str]) -> list[str]:
@@ -366,6 +391,13 @@ def _entries(text: str) -> dict[str, Any]:
         return {}
 
 
+def _json_forms(line: str) -> Iterator[_Json]:
+    """Yield the form of records of what a program printed; those with a level are its own."""
+    entries = _entries(line)
+    keys = (key for key in _MESSAGES if key in entries and "level" not in entries)
+    yield from map(_Json, islice(keys, 1))
+
+
 def _flat(entries: dict[str, Any]) -> dict[str, Any]:
     # The entries, and those of the objects among their values. Of equal keys, the outermost counts.
     inner: dict[str, Any] = {}
@@ -414,6 +446,19 @@ def _form(text: str, at: int) -> _Form | None:
         return None
     fenced = "|" in prefix and text.rstrip().endswith("|")  # a cell of a table
     return _Text(re.compile(pattern), fenced)
+
+
+def _margins(line: str) -> Iterator[_Form]:
+    """Yield forms of what may stand before each line, the longest first: no word of a program's."""
+    label = _LABEL_OF_MARGIN.match(line, 0, _LONGEST_PREFIX)
+    if label is None:
+        return
+    every = _END_OF_MARGIN.finditer(line, label.end() - len("0Z"), _LONGEST_PREFIX)
+    for end in reversed([match.end() for match in every]):
+        says_more = _SAYS_MORE.search(line, 0, end) or _LEVEL.match(line, end)
+        form = None if says_more else _form(line, end)
+        if form is not None:
+            yield form
 
 
 def _pattern(prefix: str) -> str:

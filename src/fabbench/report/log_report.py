@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import benchmark_named
@@ -67,6 +67,7 @@ class LogWriter(NamedTuple):
     closing: Callable[[Iterable[tuple[str, str]]], str] = lambda errors: ""  # noqa: ARG005
 
 
+@cache  # each log of a call asks for the same one
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of the `FORMATS` of lists; `color` and `width` are for text."""
     if form == "json":

@@ -28,6 +28,7 @@ from fabbench.evidence.inspector import records
 from fabbench.evidence.judge import judge
 from fabbench.evidence.ras import SIGN as RAS_SIGN
 from fabbench.evidence.ras import read_ras
+from fabbench.logs.copied import unwrapped, without_margin
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.logs.signs import is_binary, made_by_fabbench
@@ -68,6 +69,8 @@ _TAG = lazy(rf"{_TICKET}|</?(?:br|pre|p|div|li|tr|td|code|span|samp|b|strong|htm
 _MOST_LINES_AHEAD = 50_000
 """Of those before the first marker, about as many are kept for the configurations below."""
 _MARKDOWN_ESCAPE = lazy(r"\\([#*_[\]])")
+_LONGEST_COPY = 1 << 17
+"""Characters that people copy from a terminal's window; a larger text is a file."""
 _LOST = lazy(r"\0+")  # data that never came to the disk, or were cut off in place
 _COLOR_WORD = lazy(r"(?:\^\[\[[\d;]*|\x1b?\[\d{1,2}(?:;\d{1,3}){0,4})[mK]")
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
@@ -317,9 +320,10 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
 
 
 def as_printed(text: str) -> str:
-    """Undo what pages, tickets and editors do to a text.
+    """Undo what pages, tickets, editors and windows do to a text.
 
-    HTML, escapes, unusual blanks, colors that lost their ESC; and numbers of a damaged text.
+    HTML, escapes, unusual blanks, colors that lost their ESC, lines that were cut; and numbers of a
+    damaged text.
     """
     text = with_usual_numbers(text)
     # A rare character is found far more quickly than a pattern; tickets write {noformat}.
@@ -335,9 +339,9 @@ def as_printed(text: str) -> str:
         text = _MARKDOWN_ESCAPE.sub(r"\1", text)
     if "[0m" in text or ("^" in text and "^[[" in text):
         text = _COLOR_WORD.sub("", text)
-    if text.isascii() or not _UNUSUAL.search(text):
-        return text
-    return text.translate(_COPIED)
+    if not text.isascii() and _UNUSUAL.search(text):
+        text = text.translate(_COPIED)
+    return unwrapped(without_margin(text)) if len(text) < _LONGEST_COPY else text
 
 
 def _may_be_page(text: str) -> bool:  # of HTML

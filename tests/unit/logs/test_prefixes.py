@@ -181,8 +181,11 @@ def test_wrong_data_behind_a_label_are_corrupt_whatever_the_launcher_says() -> N
 
 
 @pytest.mark.parametrize("form", NUMBERED)
-def test_behind_numbers_of_lines_nothing_is_read(form: str) -> None:
-    assert parse(behind(form, LINES)) == []
+def test_numbers_of_lines_are_left_out_if_every_line_has_the_next(form: str) -> None:
+    text = behind(form, LINES)
+    assert contents(parse(text)) == contents(parse("\n".join(LINES)))
+    lines = text.split("\n")
+    assert parse("\n".join(lines[:3] + lines[4:])) == []  # a number before a row may be its size
 
 
 def test_runs_of_several_hosts_that_print_in_turn_are_told_apart_by_the_hosts_names() -> None:

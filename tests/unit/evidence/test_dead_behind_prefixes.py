@@ -1,0 +1,48 @@
+"""Runs that died, as launchers, collectors of logs and pages show them: behind prefixes."""
+
+import pytest
+
+from fabbench.evidence.known_errors import causes
+from fabbench.runs.parse_file import as_printed
+from tests.support.prefix_forms import FORMS, NUMBERED, behind
+from tests.support.read_logs import read
+from tests.support.tiers import sampled
+from tests.unit.evidence.test_dead_runs import CASES
+
+NAMES = (
+    *(name for name in FORMS if name.startswith(("kubectl", "Open MPI", "SkyPilot", "ts"))),
+    "CRI",
+    "docker build",
+    "docker compose",
+    "docker's json-file",
+    "gh run view --log",
+    "GitHub Actions",
+    "GitLab",
+    "journalctl",
+    "journalctl -o short-iso",
+    "JSON, nested",
+    "Markdown code",
+    "python logging",
+    "quote",
+    "Ray",
+    "tab",
+    *NUMBERED,
+)
+FEWEST_LINES = 3
+"""Of one line or two, a prefix is not always certain."""
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    """Return the outcome of each log in a text, and the code of its first cause."""
+    logs = read(as_printed(text))
+    first = [causes(log)[0][:1] for log in logs]
+    codes = ["".join(cause.finding.code for cause in found) for found in first]
+    return [(log.outcome.value, code) for log, code in zip(logs, codes, strict=True)]
+
+
+@pytest.mark.parametrize("form", sampled(NAMES, 12))
+def test_runs_that_died_are_explained_the_same_behind_a_prefix(form: str) -> None:
+    texts = [case["text"].strip("\n") for case in CASES[::6]]
+    longer = [text for text in texts if text.count("\n") >= FEWEST_LINES - 1]
+    others = [text for text in longer if kinds(behind(form, text.split("\n"))) != kinds(text)]
+    assert len(others) <= 0.06 * len(longer), others[:2]
