@@ -182,10 +182,13 @@ class FirstErrors:
         self._last_of_incident = self.number
 
     def report(self, text: str) -> None:
-        """Read a report of another program's end; up to a rule, what follows only explains it."""
+        """Read a report of another program's end; up to a rule, what follows only explains it.
+
+        Below the head of a stack frames explain it, and they are known by their form.
+        """
         self._is_report = not _has("specific", text)
         self.read(text)
-        self._is_report = True
+        self._is_report = not text.endswith("error stack:")
 
     def read(self, text: str) -> None:
         """Read a line that no benchmark knows: about an error, of a stack, or neither."""
@@ -313,9 +316,14 @@ class FirstErrors:
         first = min(words, error) if least is ErrorKind.FOLLOWS else words
         return first.text.strip()
 
+    @property
+    def is_outlived(self) -> bool:
+        """Whether more lines without an error follow than may follow a program's last words."""
+        return self._quiet_lines > _LAST
+
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end, or only quotes that."""
-        return (self._has_given_up and self._quiet_lines <= _LAST) or self._is_excerpt()
+        return (self._has_given_up and not self.is_outlived) or self._is_excerpt()
 
     def _is_excerpt(self) -> bool:
         """Return whether most lines, the last among them, have words of an error: an excerpt.

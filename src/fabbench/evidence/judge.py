@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
-from fabbench.evidence.first_error import follows, says_little
+from fabbench.evidence.first_error import follows, goes_on, says_little
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
+    Cause,
     causes,
     finding,
     findings_of,
@@ -111,15 +112,27 @@ def _by_exit_record(record: Record, ending: Ending | None) -> Record:
     """Return a record in which an exit status of 0 turns the words of a failure into findings.
 
     These words are its `alarms`; what an exit record says stays a failure. Only with a whole table:
-    without one, the words explain what is missing.
+    without one, the words explain what is missing. Some stand above a table that ends as it should.
     """
     status = record.status if ending is None else ending.status
     is_whole = record.finished is not False and not any(_gaps(record, ending))
-    if status != 0 or not record.alarms or not is_whole:
+    alarms = record.alarms
+    if status != 0:
+        alarms = record.outlived if _completeness(record, ending) == "yes" else []
+    if not alarms or not is_whole or status:
         return record
-    failures = [each for each in record.failures if each not in record.alarms]
-    went_on = [finding("went-on", line) for line in record.alarms]
-    return replace(record, failures=failures, findings=[*record.findings, *went_on])
+    failures = [each for each in record.failures if not _quotes(each, alarms)]
+    findings = [
+        each
+        for each in record.findings
+        if each.severity is not Severity.ERROR or not _quotes(quoted(each.line), alarms)
+    ]
+    went_on = [finding("went-on", line) for line in alarms]
+    return replace(record, failures=failures, findings=[*findings, *went_on])
+
+
+def _quotes(text: str, lines: Sequence[str]) -> bool:
+    return any(line in text for line in lines)
 
 
 def _with_first_error(log: Log, record: Record) -> Log:
@@ -130,6 +143,8 @@ def _with_first_error(log: Log, record: Record) -> Log:
     NCCL that quotes it; where there is none, the first line that only has words of an error.
     """
     line = quoted(record.first_error)
+    if follows(line) and not follows(log.reason or line):  # another line is the reason
+        line = ""
     beginning = line[:_QUOTES_ALIKE]
     findings = log.findings if line else ()
     quoting = [each for each in findings if beginning in quoted(each.line)]
@@ -147,16 +162,28 @@ def _with_first_error(log: Log, record: Record) -> Log:
     are_reports = all(each.is_report for each in errors)
     # That a process ended does not say why: any words of an error say more.
     if not line and are_reports:
-        line = quoted(record.hint)
+        line = _hint(record, log, errors)
     # A line that only follows, or says no more than that it failed, says less than a known error.
     says_less = follows if are_reports else says_little
-    if errors and (not line or says_less(line)):
+    may_end_a_run = any(each.may_end_a_run for each in known)
+    if (errors and not line) or (may_end_a_run and line and says_less(line)):
         return log
     known_ones = _without(log.findings, unexplained)
     first = _first_error(log, line)
     if any(each.code == first.code for each in known_ones):  # another line says the same
         return log
     return replace(log, findings=(*known_ones, first))
+
+
+def _hint(record: Record, log: Log, errors: Sequence[Cause]) -> str:
+    """Return the line that only has words of an error; empty: the reason says more.
+
+    It does if the line goes on, or says little and a time limit or known `errors` ended the run.
+    """
+    hint = quoted(record.hint)
+    is_known = errors or log.outcome is Outcome.TIMEOUT
+    says_less = says_little(hint) if is_known else goes_on(hint)
+    return "" if says_less and hint not in (log.reason or "") else hint
 
 
 def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:

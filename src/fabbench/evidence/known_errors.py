@@ -53,7 +53,7 @@ class Kind(IntEnum):
 
 _KINDS = {kind.name.lower().replace("_", " "): kind for kind in Kind}
 _NAMES = {
-    "MPIRUN": "(?:mpirun|prterun|orterun|mpiexec)",
+    "MPIRUN": r"(?:mpirun|prterun|orterun|mpiexec|oshrun|prun)(?:\.\w{1,20})?",
     "DEATH": (
         "(?:Terminated|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating "
         "point exc\\w+)"
@@ -72,6 +72,8 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counterexamples: tuple[str, ...]
     lost: bool = False
     report: bool = False
+    own: bool = False
+    outlived: bool = False
     lines: int = 1
 
     def __post_init__(self) -> None:
@@ -145,6 +147,10 @@ class Message:
     """Whether a host or the job was lost: the environment ended the run."""
     is_report: bool = False
     """Whether it only reports that another program ended."""
+    is_own: bool = False
+    """Whether its source did that itself, if it has said before that it ends the job."""
+    may_be_outlived: bool = False
+    """Whether the program may go on, as what follows shows."""
 
     def takes(self, line: str) -> bool:
         """Add a line that no benchmark knows, if the message goes on; return whether it did.
@@ -211,7 +217,16 @@ def fatal_message(text: str) -> Message | None:
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
     following = known.lines - 1  # besides this one
-    return Message(known.source, kind, sentence, following, known.lost, is_report)
+    return Message(
+        known.source,
+        kind,
+        sentence,
+        following,
+        known.lost,
+        is_report,
+        known.own,
+        known.outlived,
+    )
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -76,6 +76,7 @@ _with_fields = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on
 _OPENING = ("|", '"')
 _MESSAGES = ("log", "message", "msg")
 """Keys of what was printed, in records of Docker, Fluent Bit and their like."""
+_LEVELS = frozenset({"level", "severity"})
 _END_OF_MARGIN = lazy(r"(?:[]:|>)]|\dZ?| -) +(?=\S)")
 _LABEL_OF_MARGIN = lazy(rf"[A-Za-z][\w.-]*-\d+ +\||(?![IWEF]\d{{4}} )(?:[^|]*[^\w|])?{_TIME}")
 """A service of Docker Compose, or a time among names and signs; glog's is a program's own."""
@@ -394,7 +395,7 @@ def _entries(text: str) -> dict[str, Any]:
 def _json_forms(line: str) -> Iterator[_Json]:
     """Yield the form of records of what a program printed; those with a level are its own."""
     entries = _entries(line)
-    keys = (key for key in _MESSAGES if key in entries and "level" not in entries)
+    keys = (key for key in _MESSAGES if key in entries and _LEVELS.isdisjoint(entries))
     yield from map(_Json, islice(keys, 1))
 
 

@@ -297,7 +297,7 @@ class LogParser:
             if " failure " in line.text:  # nccl-tests' own report of what may be a known error
                 group.evidence.read_unclaimed(line.text)
             return results
-        if group.messages and group.messages[-1].takes(line.text):  # it goes on in this line
+        if group.takes(line.text, message):  # the last message goes on in this line
             group.evidence.errors.read(line.text)
             group.evidence.read_unclaimed(line.text)
         elif message is not None:

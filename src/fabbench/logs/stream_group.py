@@ -16,6 +16,8 @@ from fabbench.model.patterns import lazy
 _MAX_MESSAGES = 50
 
 
+_OF_ANY = "The job"
+"""The source of a status that stands in messages of launchers, too."""
 TIMEOUT_STATUS = 124  # of coreutils' `timeout`, and of fabbench's scripts
 
 
@@ -117,6 +119,7 @@ def _read_below(record: Record, errors: FirstErrors, *, another: bool) -> None:
         sentence = f"Below the last row stands: {quoted(errors.death.text)}"
         record.failures = [sentence]
         record.alarms = [sentence]
+        record.outlived = []
     elif not another:
         record.followed = errors.followed
 
@@ -134,6 +137,8 @@ class StreamGroup:
     """Texts that show the end of a run, since the last record."""
     messages_before_read_line: int = 0
     """How many of them stood before the last line that a benchmark read."""
+    messages_before_head: int | None = None
+    """How many stood before the first line that a benchmark read; None: it has read none."""
     messages_before_status: int | None = None
     """How many stood before the exit status of the open output; None: it has not been read."""
     status: int | None = None  # What it stated, or an exit record of another program
@@ -156,9 +161,23 @@ class StreamGroup:
             last = self.messages[-1]
             if last.source == message.source and last.takes(message.text):
                 return
+        if message.is_own and self._has_ended(message.source):
+            return
         is_new = all(message.text != kept.text for kept in self.messages)
         if is_new and len(self.messages) < _MAX_MESSAGES:
             self.messages.append(message)
+
+    def _has_ended(self, source: str) -> bool:
+        """Return whether a launcher has said that it ends the job: what it kills then follows."""
+        return Kind.STATUS in {each.kind for each in self.messages if each.source == source}
+
+    def takes(self, line: str, message: Message | None) -> bool:
+        """Add a line to the last message, if that goes on, and it is no `message` of another."""
+        if not self.messages:
+            return False
+        last = self.messages[-1]
+        is_of_another = message is not None and message.source not in {last.source, _OF_ANY}
+        return not is_of_another and last.takes(line)
 
     def note_unread(self, line: Line) -> None:
         """Note a line that no benchmark reads: the last one, or a row above all heads."""
@@ -181,6 +200,8 @@ class StreamGroup:
         """Note that a benchmark read a line: a message that was being read ends there."""
         self.unread_line = ""
         self.is_at_top = False
+        if self.messages_before_head is None:
+            self.messages_before_head = len(self.messages)
         self.evidence.errors.went_on()
         if self.messages:
             self.messages[-1].left = 0  # no more lines are of it
@@ -216,7 +237,7 @@ class StreamGroup:
         self.messages = of_next
         self.evidence = Evidence()
         self.messages_before_read_line = 0
-        self.messages_before_status = None
+        self.messages_before_head = self.messages_before_status = None
 
     def _attach_evidence(self, record: Record) -> list[str]:
         """Add what the debug lines show to a record; return their errors."""
@@ -277,13 +298,19 @@ class StreamGroup:
         statuses = {message.sentence for message in counted if not message.source}
         reported.sort(key=statuses.__contains__)
         record.failures = reported
-        record.alarms = [message.sentence for message in counted if not message.is_report]
+        record.alarms = [quoted(each.text) for each in counted if not each.is_report]
+        above = of_record[: self.messages_before_head]
+        record.outlived = [quoted(each.text) for each in above if each.may_be_outlived]
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
 
     def _shows_end(self, message: Message) -> bool:
         # What a shell cannot start is no end of a benchmark that has measured.
-        return message.kind is not Kind.SHELL or not self.has_measured
+        if message.kind is Kind.SHELL:
+            return not self.has_measured
+        has_no_table = self.messages_before_head is None
+        may_go_on = message.may_be_outlived and has_no_table
+        return not (may_go_on and self.evidence.errors.is_outlived)
 
     def take_last_words(self) -> None:
         """Take what a program said of its end, if the text ends with it, as the end of a run."""

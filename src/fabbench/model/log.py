@@ -146,8 +146,10 @@ class Record:
     damaged: list[Damaged] = field(default_factory=list)
     # Errors of the benchmark or its launcher, the reason first
     failures: list[str] = field(default_factory=list)
-    # Those of them that are no exit record: an exit status of 0 contradicts them
+    # What they quote, of those that are no exit record: an exit status of 0 contradicts them
     alarms: list[str] = field(default_factory=list)
+    # Those of these that a program may outlive, above its table: the whole table contradicts them
+    outlived: list[str] = field(default_factory=list)
     # Codes of causes that lines show and facts contradict: its failures do not tell them either
     rejected: frozenset[str] = frozenset()
     # The first line that says why the program gave up, and the first with words of an error

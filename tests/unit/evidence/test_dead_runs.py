@@ -47,6 +47,7 @@ SETS = (
     "fourteenth",
     "fifteenth",
     "sixteenth",
+    "seventeenth",
     "gloo",
 )
 CASES = [case for name in SETS for case in cases(name)]
@@ -311,6 +312,14 @@ def test_a_killed_process_comes_after_what_a_program_said_and_before_what_follow
         ("KeyError: 'weights'\n" + "step\n" * 6, 0),
         ("cannot open x", 0),
         ("error: not what a launcher says", 0),
+        # Figures, a status of 0, and what TensorFlow says whenever it starts
+        ("Failed: 0", 0),
+        ("Error: 0.0031", 0),
+        ("ERROR norm 1.2e-7", 0),
+        ("exit code: 0", 0),
+        ("CUDA error checking: on", 0),
+        ("fi_getinfo: -61\nprovider: tcp\n    domain: x\n", 0),  # the next one was there
+        ("E0000 00:00:17.1 7 a.cc:8] Unable to register x when one has already been registered", 0),
     ],
 )
 def test_a_text_without_a_benchmark_that_ends_with_an_error_is_a_run_that_failed(
