@@ -2,14 +2,25 @@
 
 from collections.abc import Iterable, Iterator
 
+from fabbench.evidence.known_errors import causes
 from fabbench.launchers.batch_job import Demux
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import Ending, Log, Point
 from fabbench.model.plan import Execution, Plan, Proof
+from fabbench.runs.parse_file import as_printed
 from fabbench.testing import read
 from tests.support.paths import LOGS
 
-__all__ = ["LOGS", "figures", "read", "read_lines", "read_live", "read_one", "read_plan_output"]
+__all__ = [
+    "LOGS",
+    "figures",
+    "read",
+    "read_kinds",
+    "read_lines",
+    "read_live",
+    "read_one",
+    "read_plan_output",
+]
 
 
 def read_lines(
@@ -24,6 +35,17 @@ def read_one(lines: Iterable[str], proof: Proof | None = None, ending: Ending | 
     """Read lines that must be one log."""
     (log,) = read_lines(lines, proof, ending)
     return log
+
+
+def read_kinds(text: str) -> list[tuple[str, str]]:
+    """Return the outcome of each log in a text as it was pasted, and the code of its first cause.
+
+    The code is empty if it has none.
+    """
+    logs_read = read(as_printed(text))
+    first = [causes(log)[0][:1] for log in logs_read]
+    codes = ["".join(cause.finding.code for cause in found) for found in first]
+    return [(log.outcome.value, code) for log, code in zip(logs_read, codes, strict=True)]
 
 
 def figures(point: Point) -> dict[str, float]:

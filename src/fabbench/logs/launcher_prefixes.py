@@ -2,7 +2,9 @@
 
 A prefix is a pattern. Those of `prefixes.toml` are unmistakable. All others are learned from the
 text before a line that only a benchmark prints: ``gpu-01: # nThread 1 nGpus 8 …`` shows that
-``gpu-01: `` is a prefix, and that ``gpu-02: `` is one too. Several may be stacked: docs/formats.md.
+``gpu-01: `` is a prefix, and that ``gpu-02: `` is one too. Where no line shows one, a rank, a
+record of JSON, or a time or a service before nearly all lines does. Several may be stacked:
+docs/formats.md.
 """
 
 import json
@@ -10,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 from fabbench.logs.signs import all_signs, find_sign, signs_in
@@ -74,21 +76,24 @@ _NEARLY_ALL = 0.9
 _LINES_AGAIN = '"stdout_lines": ['
 _with_fields = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
 _OPENING = ("|", '"')
-_MESSAGES = ("log", "message", "msg")
+_MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
+_MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
+
+_KEYS_OF_TEXT = ("log", "message", "msg")
 """Keys of what was printed, in records of Docker, Fluent Bit and their like."""
-_LEVELS = frozenset({"level", "severity"})
+_KEYS_OF_LEVEL = frozenset({"level", "severity"})
+"""Keys of a program's own records."""
 _END_OF_MARGIN = lazy(r"(?:[]:|>)]|\dZ?| -) +(?=\S)")
 _LABEL_OF_MARGIN = lazy(
     rf"[A-Za-z][\w.-]*-\d+ +\||(?![IWEF]\d{{4}} )(?:[^|]*[^\w|])?{_TIME}|1\d{{9}}\.\d+ "
 )
 """A service of Docker Compose, a time among names and signs (not glog's), or seconds since 1970."""
 _SAYS_MORE = lazy(r"NCCL|\|.*\||:.*\||(?i:err|warn|fail|fatal|critical|abort|rank|\.\w+[:(]\d+)")
-_MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
-_MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
+"""Words, cells and source lines of a program."""
 _LEVEL = lazy("(?i)err|warn|fatal")
 """What stands before it is the logger's."""
-_FEWEST_LINES = 2
-_MOST_LINES = 1000
+_FEWEST_LINES = 2  # that show a margin
+_MOST_LINES = 1000  # that are asked for it
 
 
 _Cut: TypeAlias = tuple[str, Mapping[str, str]]
@@ -111,8 +116,9 @@ class Prefixes:
         signed = self._learn_before_signs(sample)
         if not self.forms:
             self._learn_label(sample, signed=signed)
-        if not self.forms and sample:
-            self.forms += _json_forms(sample[0])
+        record = None if self.forms else _form_of_record(next(iter(sample), ""))
+        if record is not None:
+            self.forms.append(record)
         if not self.forms:
             self._learn_margin(sample[:_MOST_LINES])
 
@@ -394,11 +400,12 @@ def _entries(text: str) -> dict[str, Any]:
         return {}
 
 
-def _json_forms(line: str) -> Iterator[_Json]:
-    """Yield the form of records of what a program printed; those with a level are its own."""
+def _form_of_record(line: str) -> _Json | None:
+    """Return the form of records of what a program printed; None for its own, and other lines."""
     entries = _entries(line)
-    keys = (key for key in _MESSAGES if key in entries and _LEVELS.isdisjoint(entries))
-    yield from map(_Json, islice(keys, 1))
+    keys = (key for key in _KEYS_OF_TEXT if key in entries)
+    key = next(keys, "")
+    return _Json(key) if key and _KEYS_OF_LEVEL.isdisjoint(entries) else None
 
 
 def _flat(entries: dict[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 import pytest
 
-from fabbench.evidence.known_errors import causes
-from fabbench.runs.parse_file import as_printed
 from tests.support.prefix_forms import FORMS, NUMBERED, behind
-from tests.support.read_logs import read
+from tests.support.read_logs import read_kinds
 from tests.support.tiers import sampled
 from tests.unit.evidence.test_dead_runs import CASES
 
@@ -32,17 +30,11 @@ FEWEST_LINES = 3
 """Of one line or two, a prefix is not always certain."""
 
 
-def kinds(text: str) -> list[tuple[str, str]]:
-    """Return the outcome of each log in a text, and the code of its first cause."""
-    logs = read(as_printed(text))
-    first = [causes(log)[0][:1] for log in logs]
-    codes = ["".join(cause.finding.code for cause in found) for found in first]
-    return [(log.outcome.value, code) for log, code in zip(logs, codes, strict=True)]
-
-
 @pytest.mark.parametrize("form", sampled(NAMES, 12))
 def test_runs_that_died_are_explained_the_same_behind_a_prefix(form: str) -> None:
     texts = [case["text"].strip("\n") for case in CASES[::6]]
     longer = [text for text in texts if text.count("\n") >= FEWEST_LINES - 1]
-    others = [text for text in longer if kinds(behind(form, text.split("\n"))) != kinds(text)]
+    others = [
+        text for text in longer if read_kinds(behind(form, text.split("\n"))) != read_kinds(text)
+    ]
     assert len(others) <= 0.07 * len(longer), others[:2]

@@ -1,18 +1,15 @@
 """Text that was copied: with a margin, or from a window whose width has cut its lines."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from textwrap import indent
 
 import pytest
 
-from fabbench.evidence.known_errors import causes
 from fabbench.logs.copied import unwrapped, without_margin
-from fabbench.model.log import Log
-from fabbench.runs.parse_file import as_printed
 from tests.support.corpus import paths
-from tests.support.read_logs import read
-from tests.unit.evidence.test_dead_runs import CASES, log_of
+from tests.support.read_logs import read_kinds
+from tests.unit.evidence.test_dead_runs import CASES
 
 WATCHDOG = (
     "[rank{rank}]:[E1105 17:40:08 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught "
@@ -40,13 +37,6 @@ def cut(text: str, width: int) -> str:
 def pieces(line: str, width: int) -> Iterator[str]:
     for begin in range(0, max(len(line), 1), width):
         yield line[begin : begin + width]
-
-
-def kinds(logs: Sequence[Log]) -> list[tuple[str, str]]:
-    """Return the outcome of each log, and the code of its first cause."""
-    first = [causes(log)[0][:1] for log in logs]
-    codes = ["".join(cause.finding.code for cause in found) for found in first]
-    return [(log.outcome.value, code) for log, code in zip(logs, codes, strict=True)]
 
 
 @pytest.mark.parametrize("width", range(40, 230))  # below the length of two lines
@@ -119,7 +109,7 @@ def test_runs_that_died_are_read_as_if_no_window_had_cut_them(width: int, least:
         if text == case["text"]:
             continue
         shown["cases"] += 1
-        shown["same"] += kinds(read(as_printed(text))) == kinds([log_of(case)])
+        shown["same"] += read_kinds(text) == read_kinds(case["text"])
     print(f"\nat {width} columns: {dict(shown)}")
     assert shown["same"] >= least * shown["cases"]
 
