@@ -45,7 +45,7 @@ _SIZE = lazy(
     re.IGNORECASE | re.ASCII,
 )
 _WHOLE = lazy(r"[0-9]{1,19}")
-_QUANTITY = lazy(r"(\d{1,18}(?:\.\d{0,18})?(?:[eE][-+]?\d\d?)?)\s*(.*)", re.ASCII)
+_QUANTITY = lazy(r"(\d{1,18}(?:\.\d{0,30})?(?:[eE][-+]?\d\d?)?)\s*(.*)", re.ASCII)
 
 
 def parse_size(text: str) -> int:

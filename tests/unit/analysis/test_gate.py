@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from fabbench.analysis.compare import Column, compare
@@ -467,6 +467,7 @@ def test_a_wider_tolerance_breaches_no_more(
 
 
 @given(tables, values)
+@example(rows={8: 1.0}, limit=0.0010000000000000002)  # as Python writes it, with 19 decimals
 def test_a_limit_is_at_least_or_at_most(rows: dict[int, float], limit: float) -> None:
     column_ = made("a", rows, "bandwidth")
     below = verdict(f"bandwidth>={limit!r}B/s", column_, None).breaches
